@@ -1,0 +1,71 @@
+# Every target sets up what it needs: a virtual environment in .venv with the locked dependencies.
+# Only relative paths appear here, so a checkout path may hold spaces.
+
+PYTHON ?= python3
+UV_VERSION := 0.13.7
+VENV := .venv
+BIN := $(VENV)/bin
+RUN := $(BIN)/python -m
+READY := $(VENV)/.ready
+BENCH_READY := $(VENV)/.bench-ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format bench docs lock clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
+
+setup: $(READY) ## Create .venv with the locked dependencies (the other targets do this by themselves)
+
+$(READY): requirements.lock pyproject.toml
+	@command -v $(PYTHON) >/dev/null 2>&1 || { \
+	  echo "deltasql needs Python 3.11 or newer and finds no '$(PYTHON)'."; \
+	  echo "Install one, or name it: make $(or $(MAKECMDGOALS),setup) PYTHON=/path/to/python3"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "deltasql needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) -V 2>&1)."; \
+	  echo "Install a newer one, or name it: make $(or $(MAKECMDGOALS),setup) PYTHON=/path/to/python3.11"; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
+	  echo "'$(PYTHON)' has no venv module: install it (Debian and Ubuntu: the python3-venv package),"; \
+	  echo "or name another Python: make $(or $(MAKECMDGOALS),setup) PYTHON=/path/to/python3"; exit 1; }
+	@echo "Setting up .venv: about 150 MB of packages from the Python package index (first run only)."
+	@$(PYTHON) -m venv --clear "$(VENV)"
+	@$(RUN) pip install --quiet --disable-pip-version-check "uv==$(UV_VERSION)"
+	@$(RUN) uv pip install --python "$(BIN)/python" --require-hashes -r requirements.lock
+	@$(RUN) uv pip install --quiet --python "$(BIN)/python" --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(BENCH_READY): $(READY) requirements-bench.lock
+	@echo "Adding the packages that the benchmarks compare with."
+	@$(RUN) uv pip install --python "$(BIN)/python" --require-hashes -r requirements-bench.lock
+	@touch $@
+
+demo: $(READY) ## Run the main job on an embedded PostgreSQL
+	@$(RUN) deltasql.cli demo
+
+test: $(READY) ## Run all tests
+	@$(RUN) pytest $(ARGS)
+
+lint: $(READY) ## Check style, types and layers
+	@$(RUN) ruff check .
+	@$(RUN) ruff format --check .
+	@$(RUN) mypy
+	@$(BIN)/lint-imports
+
+format: $(READY) ## Format the code
+	@$(RUN) ruff check --fix-only --quiet .
+	@$(RUN) ruff format .
+
+bench: $(BENCH_READY) ## Measure against peers; tables and plots go to benchmarks/results
+	@$(RUN) benchmarks $(ARGS)
+
+docs: $(READY) ## Write the generated pages of docs/reference
+	@$(RUN) deltasql.cli.reference
+
+lock: ## Resolve the dependencies anew into the lock files
+	@$(RUN) uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	  --no-emit-index-url --group dev pyproject.toml requirements-build.in -o requirements.lock
+	@$(RUN) uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	  --no-emit-index-url --group bench -c requirements.lock -o requirements-bench.lock
+
+clean: ## Remove .venv and the demo's data
+	rm -rf .venv .deltasql build dist

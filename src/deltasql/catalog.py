@@ -1,0 +1,425 @@
+"""The lake and its tables: what a user opens, creates, looks at and drops."""
+
+from __future__ import annotations
+
+import atexit
+import time
+import uuid
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+
+from deltasql import objects
+from deltasql.config import Config
+from deltasql.core.actions import Action, CommitInfo, Metadata, Protocol
+from deltasql.core.changes import NewTable, Reads, TableState
+from deltasql.core.protocol import FEATURES, needed_features, protocol_for
+from deltasql.core.schema import arrow_schema, schema_metadata_keys, schema_string, schema_types
+from deltasql.core.uri import Target, parse_lake_url, parse_table_uri, redact, split_name
+from deltasql.embedded import EmbeddedServer
+from deltasql.errors import TableExists, UnsupportedFeature, UsageError, ValidationError
+from deltasql.store import HistoryEntry, SqlTxnLogReader, Store, TableInfo
+from deltasql.store.reader import Moment, moment
+from deltasql.transaction import MultiTableTransaction
+
+_URI = "deltasql://"
+
+
+def connect(
+    url: str | None = None,
+    *,
+    config: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> Lake:
+    """Open a lake: an embedded PostgreSQL under ./.deltasql, or a server of yours by URL."""
+    return Lake(parse_lake_url(url), Config(config), storage_options)
+
+
+class Lake:
+    """All tables of one database. Close it, or use it in a `with` statement."""
+
+    def __init__(
+        self, target: Target, config: Config, storage_options: Mapping[str, str] | None = None
+    ) -> None:
+        self._target = target
+        self._config = config
+        self._storage_options = dict(storage_options or {})
+        self._server = EmbeddedServer.start(Path(target.path)) if target.path is not None else None
+        self.dsn = self._server.dsn if self._server else target.dsn or ""
+        self.store = Store(self.dsn, config)
+        self._reader = SqlTxnLogReader(self.store)
+        try:
+            self.store.open(initialize=True)
+        except BaseException:
+            self._stop_server()
+            raise
+        _OPEN.add(self)
+
+    def close(self) -> None:
+        """Give connections back; the embedded server stops when its last user closes."""
+        _OPEN.discard(self)
+        self.store.close()
+        self._stop_server()
+
+    def _stop_server(self) -> None:
+        if self._server is not None:
+            self._server.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<deltasql.Lake {self._target.path or redact(self.dsn)}>"
+
+    def create_table(
+        self,
+        name: str,
+        schema: Any,
+        *,
+        location: str | None = None,
+        partition_by: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        constraints: Mapping[str, str] | None = None,
+        description: str | None = None,
+    ) -> Table:
+        """Create a table from DDL text, a pyarrow.Schema or a Spark StructType. Its version 0 is committed."""
+        namespace, table = split_name(self._local_name(name))
+        full = f"{namespace}.{table}"
+        table_id = str(uuid.uuid4())
+        partition_by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
+        configuration = _configuration(full, properties, constraints)
+        text = schema_string(schema, table=full)
+        protocol = _protocol(full, configuration, text)
+        metadata = Metadata(
+            id=table_id,
+            schema_string=text,
+            partition_columns=partition_by,
+            configuration={k: v for k, v in configuration.items() if not k.startswith("delta.feature.")},
+            description=description,
+            created_time=time.time_ns() // 1_000_000,
+        )
+        place = self._location(full, namespace, table, table_id, location)
+        state = TableState(0, table_id, full, -1, None, None, place)
+        info = CommitInfo("CREATE TABLE", _create_parameters(metadata))
+        txn = MultiTableTransaction(self.store)
+        txn.create(state, NewTable(namespace, table, place), [protocol, metadata, info])
+        txn.commit()
+        return Table(self, table_id, full)
+
+    def _location(self, full: str, namespace: str, table: str, table_id: str, given: str | None) -> str:
+        """Where a new table's files go; never into the directory of another table."""
+        if given is not None:
+            place = _absolute(given)
+            other = self.store.overlapping(place)
+            if other is not None:
+                raise TableExists(
+                    full, f"the location {place} of {full} overlaps that of table {other}: choose another one."
+                )
+            return place
+        place = _absolute(f"{self._tables_root()}/{namespace}/{table}")
+        taken = self.store.location_used(place) or objects.exists_below(place)
+        return f"{place}-{table_id[:8]}" if taken else place
+
+    def _tables_root(self) -> str:
+        return f"{self._target.path or '.deltasql'}/tables"
+
+    def table(self, name: str) -> Table:
+        """Open a table by name, id or deltasql:// URI."""
+        state = self.store.state(self._local_name(name))
+        return Table(self, state.table_id, state.name)
+
+    def _local_name(self, name: str) -> str:
+        """The name that a table has in this lake; a URI of another database is refused."""
+        if not name.startswith(_URI):
+            return name
+        target = parse_table_uri(name)
+        if not _same_database(target, self._target, self.store):
+            raise UsageError(
+                f"{redact(name)} is a table of another database than this lake ({self!r}): one transaction, and "
+                f"one lake, has one database",
+                value=redact(name),
+            )
+        return f"{target.namespace}.{target.table}"
+
+    def tables(self) -> list[TableInfo]:
+        """All tables, by name."""
+        return self.store.tables()
+
+    def drop_table(self, name: str, *, purge: bool = False) -> None:
+        """Take a table out of the lake. Its files stay, unless `purge` asks to delete everything at its location."""
+        state = self.store.state(self._local_name(name))
+        self.store.drop_table(state)
+        if purge:
+            objects.delete_below(state.location)
+
+    def begin(self, **options: Any) -> Transaction:
+        """A transaction over any tables of the lake; the options are those of `Transaction`."""
+        return Transaction(self, **options)
+
+    def snapshot(self, timestamp: Moment | None = None) -> LakeSnapshot:
+        """One consistent point over all tables: now, or at a moment."""
+        if timestamp is None:
+            versions = {info.name: info.version for info in self.tables()}
+        else:
+            versions = self.store.versions_at(moment(timestamp))
+        return LakeSnapshot(self, versions)
+
+
+class Table:
+    """A table of the lake. Reads see the latest committed version unless told otherwise."""
+
+    def __init__(self, lake: Lake, table_id: str, name: str) -> None:
+        self._lake = lake
+        self._reader = SqlTxnLogReader(lake.store)
+        self.id = table_id
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<deltasql.Table {self.name}>"
+
+    def state(self) -> TableState:
+        """The head with its metadata and protocol, read now."""
+        return self._lake.store.state(self.id)
+
+    def _metadata(self) -> Metadata:
+        metadata = self.state().metadata
+        if metadata is None:
+            raise ValidationError(f"table {self.name} has no metadata yet", table=self.name, table_id=self.id)
+        return metadata
+
+    @property
+    def version(self) -> int:
+        """The latest committed version."""
+        return self.state().version
+
+    @property
+    def location(self) -> str:
+        """Where the data files are."""
+        return self.state().location
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns, as Arrow knows them."""
+        return arrow_schema(self._metadata().schema_string)
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        """The partition columns, in order."""
+        return self._metadata().partition_columns
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The table's properties."""
+        return dict(self._metadata().configuration)
+
+    @property
+    def protocol(self) -> Protocol:
+        """What readers and writers of the table must understand."""
+        return self.state().protocol or Protocol()
+
+    def files(
+        self,
+        where: str | None = None,
+        *,
+        version: int | None = None,
+        timestamp: Moment | None = None,
+    ) -> pa.Table:
+        """The live files; with a predicate only those that may hold matching rows."""
+        return self._reader.files(self.id, where, version, timestamp)
+
+    def history(self, limit: int | None = None) -> list[HistoryEntry]:
+        """Commits, newest first."""
+        return self._reader.history(self.id, limit)
+
+
+@dataclass(frozen=True, slots=True)
+class LakeSnapshot:
+    """The versions of all tables at one moment, and reads at exactly these."""
+
+    lake: Lake
+    versions: Mapping[str, int]
+
+    def files(self, name: str, where: str | None = None) -> pa.Table:
+        """The files of one table in this snapshot."""
+        table = self.lake.table(name)
+        if table.name not in self.versions:
+            raise ValidationError(f"table {table.name} is not part of this snapshot", table=table.name)
+        return table.files(where, version=self.versions[table.name])
+
+
+class Transaction:
+    """Changes to many tables that commit together. In a `with` statement: commit on clean exit, else roll back."""
+
+    def __init__(self, lake: Lake | None, **options: Any) -> None:
+        self._lake = lake
+        self._owned: Lake | None = None
+        self._options = options
+        self._txn: MultiTableTransaction | None = None
+        self._names: dict[str, str] = {}
+        self.versions: dict[str, int] = {}
+        if lake is not None:
+            self._txn = MultiTableTransaction(lake.store, **options)
+
+    @property
+    def id(self) -> str | None:
+        """The transaction's id, as history shows it; None until the first table names the database."""
+        return self._txn.id if self._txn else None
+
+    def stage(
+        self,
+        table: str | Table,
+        actions: Iterable[Action],
+        expected_version: int | None = None,
+        *,
+        reads: Reads | None = None,
+    ) -> None:
+        """Stage actions by hand. The table is a name, a Table or a deltasql:// URI."""
+        txn, lake = self._begun(table)
+        handle = table if isinstance(table, Table) else lake.table(table)
+        txn.stage(handle.id, actions, expected_version, reads=reads)
+        self._names[handle.id] = table.name if isinstance(table, Table) else str(table)
+
+    def _begun(self, table: str | Table) -> tuple[MultiTableTransaction, Lake]:
+        if isinstance(table, Table):
+            self._adopt(table._lake)
+        elif self._lake is None:
+            self._adopt(self._open(table))
+        if self._txn is None or self._lake is None:
+            raise UsageError("the transaction has no lake")
+        return self._txn, self._lake
+
+    def _open(self, uri: str) -> Lake:
+        if not uri.startswith(_URI):
+            raise UsageError(
+                f"deltasql.begin() knows no lake yet, so a table is named by its deltasql:// URI, not {uri!r}; "
+                f"or begin on a lake: deltasql.connect().begin()",
+                value=uri,
+            )
+        target = parse_table_uri(uri)
+        self._owned = Lake(Target(target.kind, target.dsn, target.path), Config())
+        return self._owned
+
+    def _adopt(self, lake: Lake) -> None:
+        if self._lake is None:
+            self._lake, self._txn = lake, MultiTableTransaction(lake.store, **self._options)
+        elif self._lake is not lake and self._lake.store.dsn != lake.store.dsn:
+            raise UsageError(
+                f"a transaction has one database: it began on {self._lake!r}, this table is in {lake!r}"
+            )
+
+    def commit(self) -> dict[str, int]:
+        """Commit every staged table, or none: {table: version}, as `versions` keeps it."""
+        if self._txn is not None:
+            landed = self._txn.commit()
+            self.versions = {self._names[table_id]: version for table_id, version in landed.items()}
+        self._release()
+        return self.versions
+
+    def rollback(self) -> None:
+        """Forget everything that was staged."""
+        if self._txn is not None:
+            self._txn.rollback()
+        self._release()
+
+    def _release(self) -> None:
+        if self._owned is not None:
+            self._owned.close()
+            self._owned = None
+
+    def __enter__(self) -> Self:
+        if self._txn is not None and not self._txn.is_open:
+            raise UsageError(f"transaction {self.id} is over: a transaction is used once, begin another")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self._txn is None or not self._txn.is_open:
+                return
+            if error is None:
+                self.commit()
+            else:
+                self._txn.rollback()
+        finally:
+            self._release()
+
+
+def begin(**options: Any) -> Transaction:
+    """A transaction whose tables are named by deltasql:// URIs alone."""
+    return Transaction(None, **options)
+
+
+_OPEN: weakref.WeakSet[Lake] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for lake in list(_OPEN):
+        lake.close()
+
+
+def _absolute(location: str) -> str:
+    """A location as the log keeps it: local paths absolute, no slash at the end."""
+    place = str(objects.local_path(location).resolve()) if objects.is_local(location) else location
+    return place.rstrip("/") or "/"
+
+
+def _configuration(
+    table: str, properties: Mapping[str, str] | None, constraints: Mapping[str, str] | None
+) -> dict[str, str]:
+    values = dict(properties or {})
+    for key, value in values.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise ValidationError(
+                f"table {table}: properties map strings to strings, got {key!r}: {value!r}",
+                table=table,
+                value=key,
+            )
+    Config({}, {}).override(values)
+    for name, expression in (constraints or {}).items():
+        values[f"delta.constraints.{name.lower()}"] = expression
+    return values
+
+
+def _protocol(table: str, configuration: Mapping[str, str], text: str) -> Protocol:
+    needed = set(needed_features(configuration, schema_types(text), schema_metadata_keys(text)))
+    needed |= {k.removeprefix("delta.feature.") for k in configuration if k.startswith("delta.feature.")}
+    unknown = tuple(sorted(needed - FEATURES.keys()))
+    if unknown:
+        raise UnsupportedFeature(
+            f"table {table}: this release of deltasql does not know the table feature {', '.join(unknown)}",
+            features=unknown,
+            table=table,
+        )
+    return protocol_for(needed)
+
+
+def _create_parameters(metadata: Metadata) -> dict[str, Any]:
+    """Spark writes the values of operation parameters as JSON texts."""
+    import json
+
+    return {
+        "isManaged": "false",
+        "description": metadata.description,
+        "partitionBy": json.dumps(list(metadata.partition_columns)),
+        "properties": json.dumps(dict(metadata.configuration), sort_keys=True),
+    }
+
+
+def _same_database(target: Target, own: Target, store: Store) -> bool:
+    if target.path is not None or own.path is not None:
+        return (
+            target.path is not None
+            and own.path is not None
+            and Path(target.path).resolve() == Path(own.path).resolve()
+        )
+    return store.is_database(target.dsn or "")

@@ -1,0 +1,136 @@
+"""Configuration: defaults, then `DELTASQL_*` environment, then `connect(config=…)`, then table properties."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from deltasql.errors import UsageError
+
+ENVIRONMENT_PREFIX = "DELTASQL_"
+PROPERTY_PREFIX = "deltasql."
+_OTHER_VARIABLES = {"DELTASQL_URL", "DELTASQL_POSTGRES_BIN"}
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d)?\s*")
+
+
+def duration(value: Any) -> float:
+    """Seconds from a number of seconds or a text such as `30s`, `500ms`, `5m`."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
+        return float(value)
+    match = _DURATION.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError("a duration such as 30s, 500ms or 5m")
+    return float(match[1]) * _UNITS[match[2] or "s"]
+
+
+def count(value: Any) -> int:
+    """A whole number from 1 on."""
+    number = int(value) if isinstance(value, str) and value.strip().isdigit() else value
+    if type(number) is not int or number < 1:
+        raise ValueError("a whole number from 1 on")
+    return number
+
+
+def text(value: Any) -> str:
+    """A non-empty text."""
+    if not isinstance(value, str) or not value:
+        raise ValueError("a non-empty text")
+    return value
+
+
+def mode(value: Any) -> str:
+    """When the mirror publishes."""
+    if value not in ("sync", "async", "off"):
+        raise ValueError("sync, async or off")
+    return str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A configuration key: its default, how a value is read, what it does."""
+
+    default: str | int
+    read: Callable[[Any], Any]
+    meaning: str
+
+
+KEYS: Mapping[str, Key] = {
+    "postgres.schema": Key("deltasql", text, "the PostgreSQL schema that holds the dl_* tables"),
+    "pool.size": Key(10, count, "connections to PostgreSQL at most, per lake"),
+    "pool.timeout": Key("30s", duration, "how long to wait for a free connection"),
+    "mirror.mode": Key("sync", mode, "when a commit is published: sync, async or off"),
+    "mirror.checkpoint_interval": Key(10, count, "versions between checkpoints"),
+    "mirror.reconcile_interval": Key("30s", duration, "how often the reconciler looks for open versions"),
+    "mirror.max_retry_attempts": Key(5, count, "attempts to publish a version before it counts as failed"),
+    "mirror.retry_backoff_base": Key("1s", duration, "the first pause between attempts; it doubles"),
+    "mirror.parallel_tables": Key(5, count, "tables published side by side"),
+    "mirror.reconcile_concurrency": Key(10, count, "tasks of the reconciler at once"),
+    "transaction.max_tables": Key(10, count, "tables in one transaction at most"),
+    "transaction.max_files_per_table": Key(1000, count, "files per table of a multi-table transaction"),
+    "transaction.timeout": Key("60s", duration, "how long a commit may take in PostgreSQL"),
+    "transaction.lock_timeout": Key("30s", duration, "how long a commit may wait for a table's lock"),
+    "writer.copy_threshold": Key(32, count, "files in a commit from which COPY is used"),
+}
+
+
+class Config:
+    """The values of all keys, in their own types."""
+
+    def __init__(
+        self, values: Mapping[str, Any] | None = None, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self._values: dict[str, Any] = {name: key.read(key.default) for name, key in KEYS.items()}
+        for variable, value in _from_environment(os.environ if environment is None else environment).items():
+            self._set(variable, _key_of(variable), value)
+        for name, value in (values or {}).items():
+            self._set(name, name, value)
+
+    def _set(self, source: str, name: str, value: Any) -> None:
+        if name not in KEYS:
+            raise UsageError(f"unknown configuration key {source!r}{_nearest(source, name)}", value=source)
+        try:
+            self._values[name] = KEYS[name].read(value)
+        except ValueError as error:
+            raise UsageError(f"{source} must be {error}, got {value!r}", value=value) from None
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def override(self, properties: Mapping[str, str]) -> Config:
+        """This configuration under a table's `deltasql.<key>` properties."""
+        own = {k.removeprefix(PROPERTY_PREFIX): v for k, v in properties.items() if k.startswith(PROPERTY_PREFIX)}
+        if not own:
+            return self
+        merged = Config({}, {})
+        merged._values = dict(self._values)
+        for name, value in own.items():
+            merged._set(PROPERTY_PREFIX + name, name, value)
+        return merged
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in environment.items()
+        if name.startswith(ENVIRONMENT_PREFIX) and name not in _OTHER_VARIABLES
+    }
+
+
+def _variable(key: str) -> str:
+    return ENVIRONMENT_PREFIX + key.upper().replace(".", "_")
+
+
+def _key_of(variable: str) -> str:
+    return {_variable(key): key for key in KEYS}.get(variable, variable)
+
+
+def _nearest(source: str, name: str) -> str:
+    is_variable = source.startswith(ENVIRONMENT_PREFIX)
+    known = [_variable(key) for key in KEYS] if is_variable else list(KEYS)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    return f": did you mean {close[0]!r}?" if close else f": the keys are {', '.join(known)}"

@@ -1,0 +1,327 @@
+"""Is a commit legal? Decided from its actions and the table's head alone, before any lock.
+
+The checks run over whole columns of a commit (all paths, all sizes), because a commit may hold 100,000 files; only
+once a column is known to hold a fault is the offending action looked for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NoReturn
+from urllib.parse import unquote
+
+import msgspec
+
+from deltasql.core.actions import Add, Cdc, Metadata, Remove
+from deltasql.core.changes import Changes, TableState
+from deltasql.core.protocol import check_change, check_protocol, features_of
+from deltasql.core.schema import validate_schema
+from deltasql.errors import UnsupportedFeature, ValidationError
+
+# Matched against all paths of a commit joined by newlines, so a newline is counted rather than matched.
+# Absolute paths; control characters and backslashes; empty, "." and ".." segments; names that Spark skips because
+# they begin with "_" or "." (but a partition directory such as "_p=1" is read).
+_ESCAPING = r"^/|[\x00-\x09\x0b-\x1f\x7f\\]|^$|//|/$|(?:^|/)\.{1,2}(?:/|$)|(?:^|/)[_.][^=/\n]*(?:/|$)"
+_ILLEGAL_DECODED = re.compile(_ESCAPING, re.MULTILINE)
+_ILLEGAL = re.compile(r"^[A-Za-z][A-Za-z0-9+.\-]*:|" + _ESCAPING, re.MULTILINE)
+_CHANGE_DATA = "_change_data/"
+_MAX_PATH = 4096
+_MAX_INT64 = 2**63 - 1
+
+
+def validate(changes: Changes, state: TableState) -> None:
+    """Raise for the first rule that the commit breaks."""
+    table = state.name
+    _check_counts(changes, table)
+    _check_protocol(changes, state)
+    _check_metadata(changes, state)
+    _check_files(changes, state)
+    _check_domains(changes, state)
+    _check_txns(changes, table)
+
+
+def _fail(table: str, problem: str, value: Any) -> NoReturn:
+    raise ValidationError(f"table {table}: {problem}", table=table, value=value)
+
+
+def _check_counts(changes: Changes, table: str) -> None:
+    for what, values in (
+        ("metaData", changes.metadata),
+        ("protocol", changes.protocols),
+        ("commitInfo", changes.infos),
+    ):
+        if len(values) > 1:
+            _fail(table, f"a commit holds at most one {what} action, got {len(values)}", values)
+    _check_unique("txn action per application id", (t.app_id for t in changes.txns), table)
+    _check_unique("domainMetadata action per domain", (d.domain for d in changes.domains), table)
+
+
+def _check_unique(what: str, keys: Iterable[str], table: str) -> None:
+    for key, count in Counter(keys).items():
+        if count > 1:
+            _fail(table, f"a commit holds at most one {what}, got {count} for {key!r}", key)
+
+
+def _check_protocol(changes: Changes, state: TableState) -> None:
+    if changes.protocols:
+        check_protocol(changes.protocols[0], state.name)
+        check_change(state.protocol, changes.protocols[0], state.name)
+    elif state.protocol is not None:
+        check_protocol(state.protocol, state.name)
+    if state.version < 0 and not (changes.protocols and changes.metadata):
+        _fail(state.name, "version 0 must hold a protocol and a metaData action", None)
+
+
+def _check_metadata(changes: Changes, state: TableState) -> None:
+    for metadata in changes.metadata:
+        _check_text(state.name, "metaData id", metadata.id)
+        _check_string_map(state.name, "metaData configuration", metadata.configuration)
+        _check_string_map(state.name, "metaData format options", metadata.format.options)
+        if metadata.format.provider != "parquet":
+            _fail(
+                state.name,
+                f"a Delta table holds Parquet files, got format {metadata.format.provider!r}",
+                metadata.format.provider,
+            )
+        validate_schema(metadata.schema_string, metadata.partition_columns, state.name)
+        _check_same_partitioning(metadata, changes, state)
+
+
+def _check_same_partitioning(metadata: Metadata, changes: Changes, state: TableState) -> None:
+    """Live files keep their partition values, so other partition columns need every file to be written anew."""
+    if state.metadata is None or state.metadata.partition_columns == metadata.partition_columns:
+        return
+    if not changes.removes:
+        _fail(
+            state.name,
+            f"the partition columns change from {list(state.metadata.partition_columns)} to "
+            f"{list(metadata.partition_columns)} but the files stay: rewrite the table in the same commit",
+            metadata.partition_columns,
+        )
+
+
+def _check_text(table: str, what: str, value: Any) -> None:
+    if type(value) is not str or not value:
+        _fail(table, f"{what} must be a non-empty string, got {value!r}", value)
+
+
+def _check_string_map(table: str, what: str, values: Any) -> None:
+    if not isinstance(values, Mapping):
+        _fail(table, f"{what} must be a mapping, got {type(values).__name__}", values)
+    for key, value in values.items():
+        if type(key) is not str or type(value) is not str:
+            _fail(table, f"{what} must map strings to strings, got {key!r}: {value!r}", key)
+
+
+def _check_files(changes: Changes, state: TableState) -> None:
+    metadata = changes.metadata[0] if changes.metadata else state.metadata
+    columns = metadata.partition_columns if metadata else ()
+    _check_paths(changes, state.name)
+    _check_sizes(changes, state.name)
+    _check_flags(changes, state.name)
+    _check_partition_values(changes.adds, columns, state.name)
+    _check_partition_values(changes.cdc, columns, state.name)
+    _check_texts(changes, state.name)
+    _check_pairs(changes, state.name)
+    _check_append_only(changes, metadata, state.name)
+    _check_vectors(changes, state)
+
+
+def _check_paths(changes: Changes, table: str) -> None:
+    for what, files in (("add", changes.adds), ("remove", changes.removes), ("cdc", changes.cdc)):
+        paths = [f.path for f in files]
+        if not all_of(paths, str):
+            bad = next(p for p in paths if type(p) is not str)
+            _fail(table, f"the path of {what} must be a string, got {bad!r}", bad)
+        if len(set(paths)) != len(paths):
+            path, count = Counter(paths).most_common(1)[0]
+            _fail(table, f"a commit holds at most one {what} per path, got {count} for {path!r}", path)
+        if _suspicious(paths, strip=_CHANGE_DATA if what == "cdc" else ""):
+            for path in paths:
+                check_path(path, table, change_data=what == "cdc")
+
+
+def _suspicious(paths: list[str], strip: str) -> bool:
+    joined = "\n".join(p.removeprefix(strip) for p in paths) if strip else "\n".join(paths)
+    return (
+        bool(paths)
+        and bool(_ILLEGAL.search(joined))
+        or "%" in joined
+        or joined.count("\n") != max(0, len(paths) - 1)
+        or max(map(len, paths), default=0) > _MAX_PATH
+        or (bool(strip) and not all(p.startswith(strip) for p in paths))
+    )
+
+
+def check_path(path: str, table: str, *, change_data: bool = False) -> None:
+    """Refuse a path that does not name a file below the table's root, encoded or not."""
+    if change_data and not path.startswith(_CHANGE_DATA):
+        _fail(table, f"the path of a cdc file must begin with {_CHANGE_DATA!r}, got {path!r}", path)
+    below = path.removeprefix(_CHANGE_DATA) if change_data else path
+    if len(path) > _MAX_PATH:
+        _fail(table, f"the path {path[:80]!r}… has {len(path)} characters, {_MAX_PATH} at most", path)
+    on_disk = unquote(below)
+    if "\n" in on_disk or _ILLEGAL.search(below) or _ILLEGAL_DECODED.search(on_disk):
+        _fail(
+            table,
+            f"illegal path {path!r}: a path is relative to the table's root and URI-encoded, without '..', "
+            f"control characters, backslashes, empty segments or names that begin with '_' or '.'",
+            path,
+        )
+
+
+def _check_sizes(changes: Changes, table: str) -> None:
+    numbers: list[tuple[str, Sequence[Any], bool]] = [
+        ("size of add", [a.size for a in changes.adds], True),
+        ("modification_time of add", [a.modification_time for a in changes.adds], True),
+        ("size of cdc", [c.size for c in changes.cdc], True),
+        ("size of remove", [r.size for r in changes.removes], False),
+        ("deletion_timestamp of remove", [r.deletion_timestamp for r in changes.removes], False),
+        ("base_row_id of add", [a.base_row_id for a in changes.adds], False),
+        ("default_row_commit_version of add", [a.default_row_commit_version for a in changes.adds], False),
+    ]
+    for what, values, required in numbers:
+        present = values if required else [v for v in values if v is not None]
+        if not all_of(present, int) or (present and not 0 <= min(present) <= max(present) <= _MAX_INT64):
+            bad = next(v for v in present if type(v) is not int or not 0 <= v <= _MAX_INT64)
+            _fail(table, f"the {what} must be a whole number from 0 to 2^63-1, got {bad!r}", bad)
+
+
+def _check_flags(changes: Changes, table: str) -> None:
+    if not all_of([f.data_change for f in (*changes.adds, *changes.removes)], bool):
+        _fail(table, "data_change must be True or False", None)
+    if any(c.data_change for c in changes.cdc):
+        _fail(table, "data_change of a cdc file must be False: the change is counted by its data files", True)
+    if any(not a.data_change for a in changes.adds) and not changes.removes:
+        _fail(
+            table,
+            "adds with data_change=False rearrange rows, so the commit must remove the files they came from",
+            False,
+        )
+
+
+def all_of(values: Iterable[Any], kind: type) -> bool:
+    """Is every value exactly of this type? (True is not an int here.)"""
+    return set(map(type, values)) <= {kind}
+
+
+def _check_partition_values(files: Sequence[Add | Cdc], columns: Sequence[str], table: str) -> None:
+    wanted = set(columns)
+    for keys in {tuple(f.partition_values) for f in files}:
+        if set(keys) != wanted:
+            file = next(f for f in files if tuple(f.partition_values) == keys)
+            _fail(
+                table,
+                f"file {file.path!r} gives partition values for {sorted(keys)}, the table is partitioned by "
+                f"{sorted(wanted)}: give exactly one value per partition column, None for null",
+                file.path,
+            )
+    if not wanted:
+        return
+    for values in {tuple(f.partition_values.values()) for f in files}:
+        for value in values:
+            if value is not None and (type(value) is not str or not value or "\x00" in value):
+                _fail(
+                    table,
+                    f"a partition value must be a non-empty string as Delta serialises it, or None for null; "
+                    f"got {value!r}",
+                    value,
+                )
+
+
+def _check_texts(changes: Changes, table: str) -> None:
+    stats = [a.stats for a in changes.adds if a.stats is not None]
+    stats += [r.stats for r in changes.removes if r.stats is not None]
+    if not all_of(stats, str):
+        bad = next(s for s in stats if type(s) is not str)
+        _fail(table, f"stats must be a JSON string, got {type(bad).__name__}: json.dumps() it", bad)
+    if not stats:
+        return
+    try:
+        msgspec.json.decode("[" + ",".join(stats) + "]", type=list[_StatsHead])
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        for text in stats:
+            _check_stats(text, table)
+
+
+class _StatsHead(msgspec.Struct, rename="camel", gc=False):
+    num_records: int | None = None
+
+
+def _check_stats(text: str, table: str) -> None:
+    try:
+        msgspec.json.decode(text, type=_StatsHead)
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        _fail(table, f"stats must hold a JSON object, got {text[:120]!r} ({error})", text)
+    if "\x00" in text:
+        _fail(table, "stats must not hold NUL characters", text)
+
+
+def _check_pairs(changes: Changes, table: str) -> None:
+    """One path may be removed and added at once only to give it another deletion vector."""
+    removed = {r.path: r for r in changes.removes}
+    if not removed:
+        return
+    for add in changes.adds:
+        remove = removed.get(add.path)
+        if remove is not None and _vector(add) == _vector(remove):
+            _fail(
+                table,
+                f"path {add.path!r} is both added and removed with the same deletion vector: readers disagree "
+                f"about such a commit; write the new file under a new name",
+                add.path,
+            )
+
+
+def _vector(file: Add | Remove) -> str | None:
+    return file.deletion_vector.unique_id if file.deletion_vector else None
+
+
+def _check_append_only(changes: Changes, metadata: Metadata | None, table: str) -> None:
+    if metadata is None or metadata.configuration.get("delta.appendOnly") != "true":
+        return
+    for remove in changes.removes:
+        if remove.data_change:
+            _fail(
+                table,
+                f"the table is append-only (delta.appendOnly=true), so {remove.path!r} cannot be removed: "
+                f"set the property to false first",
+                remove.path,
+            )
+
+
+def _check_vectors(changes: Changes, state: TableState) -> None:
+    if any(a.deletion_vector for a in changes.adds):
+        _require("deletionVectors", "a deletion vector", changes, state)
+
+
+def _check_domains(changes: Changes, state: TableState) -> None:
+    for domain in changes.domains:
+        _check_text(state.name, "domainMetadata domain", domain.domain)
+        if type(domain.configuration) is not str:
+            _fail(state.name, "domainMetadata configuration must be a string", domain.configuration)
+    if changes.domains:
+        _require("domainMetadata", "a domainMetadata action", changes, state)
+
+
+def _require(feature: str, what: str, changes: Changes, state: TableState) -> None:
+    protocol = changes.protocols[0] if changes.protocols else state.protocol
+    if protocol is None or feature not in features_of(protocol):
+        raise UnsupportedFeature(
+            f"table {state.name}: {what} needs the table feature {feature}: list it in the protocol first",
+            features=(feature,),
+            table=state.name,
+        )
+
+
+def _check_txns(changes: Changes, table: str) -> None:
+    for txn in changes.txns:
+        _check_text(table, "txn app_id", txn.app_id)
+        if type(txn.version) is not int:
+            _fail(
+                table,
+                f"txn version of {txn.app_id!r} must be a whole number, got {txn.version!r}",
+                txn.version,
+            )

@@ -1,0 +1,103 @@
+"""A cluster on disk: made whole or not at all, of a release the programs know, open to the right users."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import subprocess
+import tempfile
+from pathlib import Path
+
+from deltasql.embedded.account import Account
+from deltasql.embedded.binaries import VARIABLE, Binaries
+from deltasql.embedded.files import make_private_directory, rewrite, with_directory
+from deltasql.errors import DatabaseUnavailable, UsageError
+
+SETTINGS = """
+# deltasql: sized for one machine and its user; written once, when the cluster is made.
+shared_buffers = 128MB
+max_connections = 200
+max_wal_size = 2GB
+jit = off
+"""
+HBA = "# Written by deltasql at every start.\nlocal all all peer map=deltasql\n"
+_UNFINISHED = "postgres.new-"
+
+
+def prepare(data: Path, binaries: Binaries, account: Account) -> None:
+    """Make the cluster if there is none, and see that these programs can run the one there is."""
+    major = binaries.major()
+    if _is_absent(data):
+        _create(data, binaries, account)
+    _check_version(data, binaries, major)
+    rewrite(data / "pg_hba.conf", account, lambda _: HBA)
+    rewrite(data / "pg_ident.conf", account, lambda _: _ident(account.users, major))
+
+
+def system_identifier(data: Path) -> int:
+    """The number that initdb gave this cluster; it opens the control file of every release."""
+    with (data / "global" / "pg_control").open("rb") as control:
+        identifier: int = struct.unpack("=Q", control.read(8))[0]
+    return identifier
+
+
+def _is_absent(data: Path) -> bool:
+    return not data.exists() or not any(data.iterdir())
+
+
+def _create(data: Path, binaries: Binaries, account: Account) -> None:
+    _clear_unfinished(data.parent)
+    unfinished = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=data.parent))
+    try:
+        make_private_directory(unfinished, account)
+        _initdb(unfinished, binaries, account)
+        rewrite(unfinished / "postgresql.conf", account, lambda text: text + SETTINGS)
+        unfinished.rename(data)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    with_directory(data.parent, os.fsync)
+
+
+def _clear_unfinished(root: Path) -> None:
+    for leftover in root.glob(f"{_UNFINISHED}*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _initdb(target: Path, binaries: Binaries, account: Account) -> None:
+    options = ["-D", str(target), "-U", "postgres", "-E", "UTF8", "--no-locale"]
+    child = account.spawn(
+        [binaries.initdb, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+    )
+    output, _ = child.communicate()
+    if child.returncode:
+        said = output.decode(errors="replace").strip().splitlines()[-15:]
+        raise DatabaseUnavailable(
+            f"{binaries.initdb} cannot make a cluster in {target.parent}; it says:\n" + "\n".join(said)
+        )
+
+
+def _check_version(data: Path, binaries: Binaries, major: int) -> None:
+    found = _version(data)
+    if found != str(major):
+        raise UsageError(
+            f"the cluster {data} is of PostgreSQL {found}, the programs in {binaries.directory} are of "
+            f"PostgreSQL {major}: set {VARIABLE} to programs of PostgreSQL {found} (to stay with it, or to "
+            "dump the cluster and load the dump into a new directory), or use another directory. "
+            "Nothing was changed."
+        )
+
+
+def _version(data: Path) -> str:
+    try:
+        return (data / "PG_VERSION").read_text().strip()
+    except FileNotFoundError:
+        raise UsageError(
+            f"{data} holds files but no PostgreSQL cluster: move it away, or use another directory."
+        ) from None
+
+
+def _ident(users: set[str], major: int) -> str:
+    """Which operating system users may be which database user; `all` is a word of PostgreSQL 16 and later."""
+    role = "all" if major >= 16 else "postgres"
+    return HBA.splitlines(keepends=True)[0] + "".join(f'deltasql "{user}" {role}\n' for user in sorted(users))

@@ -1,0 +1,103 @@
+"""Query results as Arrow, through ADBC: no Python object per row.
+
+One connection per store, in read-only REPEATABLE READ transactions, so that the head and the files that belong to
+it are seen at one moment.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import adbc_driver_manager
+import pyarrow as pa
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from deltasql.errors import DatabaseError
+from deltasql.store.database import Database
+from deltasql.store.queries import queries
+from deltasql.store.sqlstate import translate_state
+
+FILE_COLUMNS = (
+    "commit_id",
+    "ord",
+    "path",
+    "size",
+    "modification_time",
+    "partition_key",
+    "stats",
+    "data_change",
+    "tags",
+    "deletion_vector",
+    "base_row_id",
+    "default_row_commit_version",
+    "clustering_provider",
+)
+
+
+class ArrowSession:
+    """A connection whose answers are Arrow tables."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._connection: Any = None
+        self._lock = threading.RLock()
+
+    @contextmanager
+    def snapshot(self) -> Iterator[ArrowSession]:
+        """Everything asked inside sees the database at one moment."""
+        with self._lock:
+            try:
+                yield self
+            except adbc_driver_manager.Error as error:
+                self.close()
+                raise _translate(error) from error
+            finally:
+                if self._connection is not None:
+                    self._connection.rollback()
+
+    def table(self, name: str, /, **values: Any) -> pa.Table:
+        """The rows of a named query; values are quoted by psycopg."""
+        with self._cursor() as cursor:
+            cursor.execute(self._statement(name, values))
+            return cursor.fetch_arrow_table()
+
+    def _statement(self, name: str, values: dict[str, Any]) -> str:
+        parts = {key: sql.Literal(value) for key, value in values.items()}
+        columns = sql.SQL(", ").join(sql.Identifier("a", column) for column in FILE_COLUMNS)
+        return sql.SQL(queries()[name]).format(columns=columns, **parts).as_string()
+
+    def _cursor(self) -> Any:
+        if self._connection is None:
+            self._connection = self._connect()
+        return self._connection.cursor()
+
+    def _connect(self) -> Any:
+        import adbc_driver_postgresql.dbapi as dbapi
+
+        given = conninfo_to_dict(self._database.conninfo)
+        isolation = r"-c default_transaction_isolation=repeatable\ read -c default_transaction_read_only=on"
+        given["options"] = f"{given.get('options', '')} {isolation}"
+        try:
+            return dbapi.connect(make_conninfo(**given))
+        except adbc_driver_manager.Error as error:
+            raise _translate(error) from error
+
+    def close(self) -> None:
+        """Give the connection back to the server."""
+        with self._lock:
+            if self._connection is not None:
+                connection, self._connection = self._connection, None
+                try:
+                    connection.close()
+                except adbc_driver_manager.Error as error:
+                    raise _translate(error) from error
+
+
+def _translate(error: adbc_driver_manager.Error) -> DatabaseError:
+    return translate_state(error.sqlstate, str(error))
+
+

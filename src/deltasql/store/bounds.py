@@ -1,0 +1,70 @@
+"""Typed bounds of large commits: statistics parsed once by the writer, so that readers prune without parsing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import pyarrow as pa
+
+from deltasql.core.changes import TableCommit
+from deltasql.core.schema import arrow_schema
+from deltasql.core.stats import Bounds, ColumnPath, decode_bounds, encode_bounds, leaf_columns, parse_stats
+from deltasql.store.arrow import ArrowSession
+from deltasql.store.rows import Columns, dumps
+
+COLUMNS: Columns = (("column_path", "text"), ("bounds", "bytea"))
+
+_MIN_FILES = 64
+_MAX_COLUMNS = 32
+
+
+def worthwhile(commit: TableCommit) -> bool:
+    """Small commits are parsed by the reader: a block per column would outweigh them."""
+    adds = commit.changes.adds
+    return len(adds) >= _MIN_FILES and any(a.stats for a in adds)
+
+
+def encode_commit(commit: TableCommit) -> list[tuple[str, bytes]]:
+    """A block per column with statistics, over the commit's adds in their order."""
+    metadata = commit.changes.metadata[0] if commit.changes.metadata else commit.state.metadata
+    if metadata is None:
+        return []
+    schema = arrow_schema(metadata.schema_string)
+    columns = [path for path in leaf_columns(schema) if path[0] not in metadata.partition_columns]
+    texts = pa.array([a.stats for a in commit.changes.adds], pa.string())
+    parsed = parse_stats(texts, schema, columns[:_MAX_COLUMNS])
+    return [
+        (path_text(path), encode_bounds(bounds))
+        for path, bounds in parsed.items()
+        if bounds.min.null_count < len(texts) or bounds.has_nulls.null_count < len(texts)
+    ]
+
+
+def path_text(path: ColumnPath) -> str:
+    """A column's path as the database knows it."""
+    return dumps(list(path))
+
+
+class Blocks:
+    """Stored bounds by commit and column."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        self._blocks: dict[int, dict[str, bytes]] = {}
+        columns = (rows["commit_id"].to_pylist(), rows["column_path"].to_pylist(), rows["bounds"].to_pylist())
+        for commit_id, path, data in zip(*columns, strict=True):
+            self._blocks.setdefault(commit_id, {})[path] = data
+
+    @classmethod
+    def fetch(cls, session: ArrowSession, key: int, columns: Collection[ColumnPath]) -> Blocks:
+        """The blocks of some columns over all commits."""
+        return cls(session.table("arrow_bounds", table_key=key, paths=[path_text(c) for c in columns]))
+
+    def has(self, commit_id: int, columns: Collection[ColumnPath]) -> bool:
+        """Does a commit have blocks for all of these columns?"""
+        stored = self._blocks.get(commit_id, {})
+        return all(path_text(c) in stored for c in columns)
+
+    def of(self, commit_id: int, columns: Collection[ColumnPath]) -> dict[ColumnPath, Bounds]:
+        """The bounds of one commit's files, in their order."""
+        stored = self._blocks[commit_id]
+        return {c: decode_bounds(stored[path_text(c)]) for c in columns}

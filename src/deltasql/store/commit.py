@@ -1,0 +1,463 @@
+"""The one commit path, for one table and for many.
+
+A small commit is one call of `dl_commit`, one round trip. A large one, or one that meets winners it must examine,
+takes the same steps in a transaction of its own: files are copied in before any lock, heads are locked in key
+order, winners are examined under the lock, and the same `dl_commit` writes the versions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import psycopg
+from psycopg.types.json import Jsonb
+
+from deltasql.core.actions import CommitInfo
+from deltasql.core.changes import TableCommit
+from deltasql.core.conflicts import AddedFile, RemovedFile, Winner, check, isolation_of
+from deltasql.errors import (
+    ConcurrentDeleteDelete,
+    DatabaseError,
+    DeltaSqlError,
+    TableExists,
+    TableNotFound,
+    ValidationError,
+    VersionConflict,
+)
+from deltasql.store import bounds, outcome, rows
+from deltasql.store.database import Connection, Database, Row, copy_rows, fetch, milliseconds
+from deltasql.store.queries import queries
+from deltasql.store.rows import Partitions, Placed, loads
+from deltasql.store.sqlstate import is_connection_loss, translate, translated
+
+_PLACING_ATTEMPTS = 5
+_PLACE_CONSTRAINTS = ("dl_add_files_path_key", "dl_remove_files_add_key")
+_TABLE_CONSTRAINTS = ("dl_tables_name_key", "dl_tables_location_key")
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """What the tables of a commit share."""
+
+    txn_id: str
+    author: str | None = None
+    message: str | None = None
+    timeout: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """Where a table's part of a transaction landed; `before` if an earlier one had applied it already."""
+
+    table_id: str
+    version: int
+    committed_at: datetime | None
+    before: bool = False
+
+
+@dataclass(slots=True)
+class Part:
+    """A table's part of a transaction, with the places that its files take in the log."""
+
+    commit: TableCommit
+    commit_id: int
+    key: int
+    places: dict[str, Placed] = field(default_factory=dict)
+    gens: dict[str, int] = field(default_factory=dict)
+    superseded: dict[str, Placed] = field(default_factory=dict)
+    partitions: Partitions = field(default_factory=Partitions)
+
+
+class AppliedBefore(Exception):
+    """An application transaction of this commit was applied by an earlier one; nothing was written."""
+
+    def __init__(self, table_key: int, version: int) -> None:
+        super().__init__(table_key, version)
+        self.table_key = table_key
+        self.version = version
+
+
+class ExamineWinners(Exception):
+    """`dl_commit` met winners that only the caller can judge; nothing was written."""
+
+
+class Misplaced(Exception):
+    """A path was added, or a file removed, since its place was looked up; nothing was written."""
+
+
+def commit(database: Database, commits: Sequence[TableCommit], txn: Transaction) -> dict[str, Committed]:
+    """Commit all tables or none. Each was validated before; the result is durable when this returns."""
+    ordered = sorted(commits, key=lambda c: c.state.table_key)
+    parts = [Part(c, database.next_commit_id(), c.state.table_key) for c in ordered]
+    applied: dict[str, Committed] = {}
+    while parts:
+        try:
+            return applied | _commit_parts(database, parts, txn)
+        except AppliedBefore as before:
+            part = next(p for p in parts if p.key == before.table_key)
+            parts.remove(part)
+            table_id = part.commit.state.table_id
+            applied[table_id] = Committed(table_id, before.version, None, before=True)
+    return applied
+
+
+def _commit_parts(database: Database, parts: Sequence[Part], txn: Transaction) -> dict[str, Committed]:
+    files = sum(part.commit.changes.num_files for part in parts)
+    creates = any(part.commit.create for part in parts)
+    small = files < database.config["writer.copy_threshold"] and not txn.timeout and not creates
+    run = _in_one_call if small else _in_steps
+    for _ in range(_PLACING_ATTEMPTS):
+        try:
+            return _attempt(database, parts, txn, run)
+        except ExamineWinners:
+            run = _in_steps
+        except Misplaced:
+            place_again(database, parts)
+    raise DatabaseError("other writers keep adding and removing the files of this commit: run it again")
+
+
+Run = Callable[[Connection, Database, Sequence[Part], Transaction, "outcome.Sent"], dict[str, Committed]]
+
+
+def _attempt(database: Database, parts: Sequence[Part], txn: Transaction, run: Run) -> dict[str, Committed]:
+    sent = outcome.Sent()
+    try:
+        with database.connection() as connection:
+            return run(connection, database, parts, txn, sent)
+    except psycopg.Error as error:
+        if sent.backend is not None and is_connection_loss(error):
+            landed = outcome.look_up(database, txn.txn_id, sent.backend, error)
+            return {r["table_id"]: Committed(r["table_id"], r["version"], r["committed_at"]) for r in landed}
+        raise _explain(error, parts) from error
+
+
+def _in_one_call(
+    connection: Connection, database: Database, parts: Sequence[Part], txn: Transaction, sent: outcome.Sent
+) -> dict[str, Committed]:
+    for part in parts:
+        place_removes(connection, part)
+    request = [_request(part, inline=True) for part in parts]
+    sent.mark(connection)
+    return finish(connection, parts, txn, request)
+
+
+def _in_steps(
+    connection: Connection, database: Database, parts: Sequence[Part], txn: Transaction, sent: outcome.Sent
+) -> dict[str, Committed]:
+    begin(connection, database, txn)
+    for part in parts:
+        register(connection, part)
+    precheck(connection, parts)
+    for part in parts:
+        place_removes(connection, part)
+        stage(connection, part)
+    heads = lock_heads(connection, parts)
+    for part in parts:
+        examine_winners(connection, part, heads)
+    request = [_request(part, inline=False, head=heads[part.key]) for part in parts]
+    result = finish(connection, parts, txn, request)
+    sent.mark(connection)
+    end(connection)
+    return result
+
+
+def _explain(error: psycopg.Error, parts: Sequence[Part]) -> Exception:
+    """What an error of the database means for this commit. None of these landed."""
+    state = error.sqlstate or ""
+    if state == "23505" and error.diag.constraint_name in _PLACE_CONSTRAINTS:
+        return Misplaced()
+    if state == "23505" and error.diag.constraint_name in _TABLE_CONSTRAINTS:
+        return _table_exists(error.diag.constraint_name, parts)
+    if not state.startswith("DL"):
+        return translate(error)
+    detail = loads(error.diag.message_detail or "{}")
+    commits = {part.key: part.commit for part in parts}
+    match state:
+        case "DL208":
+            return AppliedBefore(detail["key"], detail["version"])
+        case "DL300":
+            return ExamineWinners()
+        case "DL404":
+            return TableNotFound(commits[detail[0]].state.name)
+        case "DL409":
+            own = commits[detail["key"]]
+            return VersionConflict(
+                own.state.table_id, own.expected_version or 0, detail["actual"], own.state.name
+            )
+    return translate(error)
+
+
+def _table_exists(constraint: str, parts: Sequence[Part]) -> TableExists:
+    creates = [part.commit for part in parts if part.commit.create]
+    names = ", ".join(own.state.name for own in creates)
+    if constraint == "dl_tables_name_key":
+        return TableExists(names)
+    places = ", ".join(own.create.location for own in creates if own.create)
+    return TableExists(names, f"another table lives at {places} already: choose another location for {names}.")
+
+
+def precheck(connection: Connection, parts: Sequence[Part]) -> None:
+    """Without a lock: a strict commit that is too late already should not copy its files first."""
+    heads = fetch(connection, "heads", {"keys": [part.key for part in parts]})
+    _check_strict(parts, {row["table_key"]: row["current_version"] for row in heads})
+
+
+def _check_strict(parts: Sequence[Part], heads: Mapping[int, int]) -> None:
+    for part in parts:
+        state, expected = part.commit.state, part.commit.expected_version
+        if part.key not in heads:
+            raise TableNotFound(state.name)
+        if expected is not None and heads[part.key] + 1 != expected and not part.commit.changes.txns:
+            raise VersionConflict(state.table_id, expected, heads[part.key], state.name)
+
+
+def begin(connection: Connection, database: Database, txn: Transaction) -> None:
+    """Open the transaction with its limits set on the server's side."""
+    timeout = txn.timeout or database.config["transaction.timeout"]
+    lock = min(timeout, database.config["transaction.lock_timeout"])
+    with connection.pipeline():
+        connection.execute("begin isolation level read committed")
+        limits = {"statement": milliseconds(timeout), "lock": milliseconds(lock)}
+        connection.execute(queries()["timeouts"], limits)
+        if connection.info.server_version >= 170000:
+            connection.execute(queries()["transaction_timeout"], {"transaction": milliseconds(timeout)})
+
+
+def register(connection: Connection, part: Part) -> None:
+    """Give a table that this transaction creates its key."""
+    new = part.commit.create
+    if new is not None:
+        values = {"namespace": new.namespace, "name": new.name, "location": new.location}
+        part.key = fetch(connection, "insert_table", {"table_id": part.commit.state.table_id, **values})[0][
+            "table_key"
+        ]
+
+
+def place_removes(connection: Connection, part: Part) -> None:
+    """Find the add row that each remove closes."""
+    removes = part.commit.changes.removes
+    if not removes or part.places:
+        return
+    found = _find(connection, part, [r.path for r in removes])
+    for remove in removes:
+        live = _live(found.get(remove.path, []))
+        if not live:
+            raise _not_live(connection, part, remove.path, found.get(remove.path, []))
+        part.places[remove.path] = _place(live[-1])
+    for add in part.commit.changes.adds:
+        if add.path in part.places:
+            part.gens[add.path] = max(f["path_gen"] for f in found[add.path]) + 1
+
+
+def _find(connection: Connection, part: Part, paths: list[str]) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in fetch(connection, "find_files", {"table_key": part.key, "paths": paths}):
+        found.setdefault(row["path"], []).append(row)
+    return found
+
+
+def _not_live(connection: Connection, part: Part, path: str, found: Sequence[Row]) -> DeltaSqlError:
+    """Why a file cannot be removed: a winner was faster, or it never was in the table."""
+    state = part.commit.state
+    removers = [f["removed_by"] for f in found if f["removed_by"] is not None]
+    for remover in reversed(removers):
+        for winner in fetch(connection, "version_of_commit", {"commit_id": remover}):
+            if winner["version"] > state.version:
+                return _lost_file(part, path, winner)
+    return ValidationError(
+        f"table {state.name}: cannot remove {path!r}: it is not in the table at version {state.version}. Paths are "
+        f"compared byte for byte; `deltasql files {state.name}` lists them",
+        table=state.name,
+        table_id=state.table_id,
+        value=path,
+    )
+
+
+def _lost_file(part: Part, path: str, winner: Mapping[str, Any]) -> DeltaSqlError:
+    state, expected = part.commit.state, part.commit.expected_version
+    if expected is not None:
+        return VersionConflict(state.table_id, expected, winner["version"], state.name)
+    return ConcurrentDeleteDelete(
+        f"a file that we remove was removed ({path})",
+        table_id=state.table_id,
+        table=state.name,
+        winner=winner["version"],
+        operation=winner["operation"],
+        committer=winner["committer"],
+        txn_id=str(winner["txn_id"]),
+    )
+
+
+def place_again(database: Database, parts: Sequence[Part]) -> None:
+    """Look every path up anew; raises the conflict if a file that we remove is gone."""
+    with translated(), database.connection() as connection:
+        for part in parts:
+            part.places.clear()
+            part.superseded.clear()
+            place_removes(connection, part)
+            place_adds(connection, part)
+
+
+def place_adds(connection: Connection, part: Part) -> None:
+    """Give a path that was in the table before its next place; one that is still live is superseded."""
+    for path, found in _find(connection, part, [a.path for a in part.commit.changes.adds]).items():
+        part.gens[path] = max(f["path_gen"] for f in found) + 1
+        if path not in part.places:
+            for row in _live(found):
+                part.superseded[path] = _place(row)
+
+
+def _live(found: Sequence[Row]) -> list[Row]:
+    """The row that holds the path now; a place taken by another path of the same hash has no commit id."""
+    return [row for row in found if row["commit_id"] is not None and row["removed_by"] is None]
+
+
+def _place(row: Row) -> Placed:
+    return Placed(row["commit_id"], row["ord"])
+
+
+def stage(connection: Connection, part: Part) -> None:
+    """Copy all file rows in, before any lock. They stay invisible until COMMIT."""
+    changes = part.commit.changes
+    typed: Future[list[tuple[str, bytes]]] | None = None
+    with ThreadPoolExecutor(1) as background:
+        if bounds.worthwhile(part.commit):
+            typed = background.submit(bounds.encode_commit, part.commit)
+        adds = rows.add_rows(changes.adds, part.gens, part.partitions)
+        _copy(connection, part, "dl_add_files", rows.ADD_COLUMNS, adds)
+        removes = rows.remove_rows(changes.removes, part.places, part.superseded)
+        _copy(connection, part, "dl_remove_files", rows.REMOVE_COLUMNS, removes)
+        _copy(connection, part, "dl_cdc_files", rows.CDC_COLUMNS, rows.cdc_rows(changes.cdc))
+        if typed is not None:
+            _copy(connection, part, "dl_column_bounds", bounds.COLUMNS, typed.result())
+
+
+def _copy(
+    connection: Connection, part: Part, table: str, columns: rows.Columns, values: Sequence[tuple[Any, ...]]
+) -> None:
+    if values:
+        key = (part.key, part.commit_id)
+        copy_rows(connection, table, (*rows.KEY_COLUMNS, *columns), [key + row for row in values])
+
+
+def lock_heads(connection: Connection, parts: Sequence[Part]) -> dict[int, int]:
+    """Lock every table of the commit, in key order, and check strict versions."""
+    found = fetch(connection, "lock_heads", {"keys": [part.key for part in parts]})
+    heads = {row["table_key"]: row["current_version"] for row in found}
+    _check_strict(parts, heads)
+    return heads
+
+
+def examine_winners(connection: Connection, part: Part, heads: Mapping[int, int]) -> None:
+    """Under the lock: may this part be rebased on what landed since it was read?"""
+    if part.commit.expected_version is None and heads[part.key] > part.commit.state.version:
+        check(part.commit, fetch_winners(connection, part))
+
+
+def fetch_winners(connection: Connection, part: Part) -> list[Winner]:
+    """Every version after the one that was read, in order, in at most three queries."""
+    params = {"table_key": part.key, "read": part.commit.state.version}
+    adds: dict[int, list[AddedFile]] = {}
+    removes: dict[int, list[RemovedFile]] = {}
+    if not part.commit.is_blind_append:
+        for row in fetch(connection, "winner_adds", params):
+            file = AddedFile(row["path"], loads(row["partition_values"]), row["stats"], row["data_change"])
+            adds.setdefault(row["version"], []).append(file)
+        for row in fetch(connection, "winner_removes", params):
+            removes.setdefault(row["version"], []).append(RemovedFile(row["path"], row["data_change"]))
+    return [
+        _winner(row, adds.get(row["version"], ()), removes.get(row["version"], ()))
+        for row in fetch(connection, "winners", params)
+    ]
+
+
+def _winner(row: Mapping[str, Any], adds: Sequence[AddedFile], removes: Sequence[RemovedFile]) -> Winner:
+    return Winner(
+        version=row["version"],
+        operation=row["operation"],
+        committer=row["committer"],
+        txn_id=str(row["txn_id"]),
+        is_blind_append=row["is_blind_append"],
+        has_metadata=row["has_metadata"],
+        protocol=rows.protocol_of(row) if row["has_protocol"] else None,
+        domains=frozenset(row["domains"] or ()),
+        txns=row["txns"] or {},
+        adds=adds,
+        removes=removes,
+    )
+
+
+def finish(
+    connection: Connection,
+    parts: Sequence[Part],
+    txn: Transaction,
+    request: list[dict[str, Any]],
+) -> dict[str, Committed]:
+    """Write versions, heads and the outbox."""
+    params = {
+        "txn_id": txn.txn_id,
+        "author": txn.author,
+        "message": txn.message,
+        "tables": Jsonb(request, dumps=rows.dumps),
+    }
+    landed = connection.execute(queries()["commit"], params, prepare=True).fetchall()
+    ids = {part.key: part.commit.state.table_id for part in parts}
+    return {ids[r["table_key"]]: Committed(ids[r["table_key"]], r["version"], r["committed_at"]) for r in landed}
+
+
+def end(connection: Connection) -> None:
+    """COMMIT: from here on the outcome is the server's to tell."""
+    connection.execute("commit")
+
+
+def _request(part: Part, *, inline: bool, head: int | None = None) -> dict[str, Any]:
+    """What `dl_commit` reads for one table. Under the lock, examined winners count as read."""
+    own = part.commit
+    changes = own.changes
+    info = commit_info(own)
+    request: dict[str, Any] = {
+        "key": part.key,
+        "commit": part.commit_id,
+        "read": own.state.version if head is None else head,
+        "seen": own.state.version,
+        "blind": own.is_blind_append,
+        "data_change": changes.data_change,
+        "isolation": isolation_of(own),
+        "operation": info.operation,
+        "info": rows.dumps(info.to_dict()),
+        "num_adds": len(changes.adds),
+        "num_removes": len(changes.removes),
+        "growth": len(changes.adds) - len(changes.removes) - len(part.superseded),
+    }
+    optional = {
+        "expected": own.expected_version,
+        "committer": info.user_name,
+        "parameters": rows.dumps(info.operation_parameters) if info.operation_parameters is not None else None,
+        "metadata": rows.metadata_json(changes.metadata[0]) if changes.metadata else None,
+        "protocol": rows.protocol_json(changes.protocols[0]) if changes.protocols else None,
+        "txns": rows.txn_json(changes.txns) or None,
+        "domains": rows.domain_json(changes.domains) or None,
+    }
+    if inline:
+        optional["adds"] = rows.add_rows(changes.adds, part.gens, part.partitions) or None
+        optional["removes"] = rows.remove_rows(changes.removes, part.places, part.superseded) or None
+        optional["cdc"] = rows.cdc_rows(changes.cdc) or None
+    optional["partitions"] = part.partitions.rows() or None
+    return request | {key: value for key, value in optional.items() if value is not None}
+
+
+def commit_info(own: TableCommit) -> CommitInfo:
+    """The commit information as stored: what the caller gave, completed by what the commit itself knows."""
+    given = own.changes.infos[0]
+    read = own.state.version if own.state.version >= 0 else None
+    return msgspec.structs.replace(
+        given,
+        is_blind_append=own.is_blind_append,
+        isolation_level=isolation_of(own),
+        read_version=given.read_version if given.read_version is not None else read,
+    )

@@ -1,0 +1,79 @@
+"""What the log tells about tables and commits, as frozen records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from deltasql.store.rows import loads
+
+
+@dataclass(frozen=True, slots=True)
+class TableInfo:
+    """A table of the lake."""
+
+    name: str
+    id: str
+    location: str
+    version: int
+    num_files: int
+    created_at: datetime
+    committed_at: datetime | None
+    properties: Mapping[str, str]
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> TableInfo:
+        """From a row of the `tables` query."""
+        return cls(
+            name=f"{row['namespace']}.{row['name']}",
+            id=str(row["table_id"]),
+            location=row["location"],
+            version=row["current_version"],
+            num_files=row["num_files"],
+            created_at=row["created_at"],
+            committed_at=row["committed_at"],
+            properties=row["properties"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """One commit of a table."""
+
+    version: int
+    timestamp: datetime
+    operation: str
+    parameters: Mapping[str, Any]
+    metrics: Mapping[str, Any]
+    committer: str | None
+    txn_id: str
+    message: str | None
+    read_version: int | None
+    isolation_level: str | None
+    is_blind_append: bool
+    num_added_files: int
+    num_removed_files: int
+    commit_info: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> HistoryEntry:
+        """From a row of the `history` query."""
+        info = loads(row["commit_info"])
+        return cls(
+            version=row["version"],
+            timestamp=row["committed_at"],
+            operation=row["operation"],
+            parameters=loads(row["operation_parameters"] or "{}"),
+            metrics=info.get("operationMetrics") or {},
+            committer=row["committer"],
+            txn_id=str(row["txn_id"]),
+            message=info.get("userMetadata"),
+            read_version=row["read_version"],
+            isolation_level=row["isolation_level"],
+            is_blind_append=row["is_blind_append"],
+            num_added_files=row["num_adds"],
+            num_removed_files=row["num_removes"],
+            commit_info=info,
+        )

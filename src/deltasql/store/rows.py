@@ -1,0 +1,252 @@
+"""Actions as rows: the same tuples go to COPY for large commits and as JSON arrays to `dl_stage` for small ones.
+
+The column lists are the order of both; `dl_stage` in migrations/0002_functions.sql reads its arrays in this order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from deltasql.core.actions import (
+    Add,
+    Cdc,
+    DeletionVector,
+    DomainMetadata,
+    Format,
+    Metadata,
+    Protocol,
+    Remove,
+    Txn,
+    from_dict,
+)
+
+Columns = Sequence[tuple[str, str]]
+
+ADD_COLUMNS: Columns = (
+    ("ord", "int4"),
+    ("size", "int8"),
+    ("modification_time", "int8"),
+    ("partition_key", "int8"),
+    ("data_change", "bool"),
+    ("path_gen", "int2"),
+    ("path", "text"),
+    ("partition_values", "text"),
+    ("stats", "text"),
+    ("tags", "text"),
+    ("deletion_vector", "text"),
+    ("base_row_id", "int8"),
+    ("default_row_commit_version", "int8"),
+    ("clustering_provider", "text"),
+    ("extra", "text"),
+)
+REMOVE_COLUMNS: Columns = (
+    ("ord", "int4"),
+    ("add_commit_id", "int8"),
+    ("add_ord", "int4"),
+    ("deletion_timestamp", "int8"),
+    ("data_change", "bool"),
+    ("superseded", "bool"),
+    ("extended_file_metadata", "bool"),
+    ("path", "text"),
+    ("partition_values", "text"),
+    ("size", "int8"),
+    ("stats", "text"),
+    ("tags", "text"),
+    ("deletion_vector", "text"),
+    ("base_row_id", "int8"),
+    ("default_row_commit_version", "int8"),
+    ("extra", "text"),
+)
+CDC_COLUMNS: Columns = (
+    ("ord", "int4"),
+    ("size", "int8"),
+    ("path", "text"),
+    ("partition_values", "text"),
+    ("tags", "text"),
+    ("extra", "text"),
+)
+KEY_COLUMNS: Columns = (("table_key", "int4"), ("commit_id", "int8"))
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+def dumps(value: Any) -> str:
+    """Compact JSON with sorted keys."""
+    return _encode(value).decode()
+
+
+def loads(text: str) -> Any:
+    """The value of a JSON text."""
+    return msgspec.json.decode(text)
+
+
+def _text(value: Mapping[str, Any] | None) -> str | None:
+    return dumps(value) if value else None
+
+
+def _map_text(value: Mapping[str, Any] | None) -> str | None:
+    """An empty map is a value of its own; only None is absent."""
+    return None if value is None else dumps(value)
+
+
+def _vector_text(vector: DeletionVector | None) -> str | None:
+    return None if vector is None else dumps(vector.to_dict())
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where a removed file's add row is."""
+
+    commit_id: int
+    ord: int
+
+
+class Partitions:
+    """The partitions of a commit: a key and the canonical text for each."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[tuple[str, str | None], ...], tuple[int, str]] = {}
+
+    def of(self, values: Mapping[str, str | None]) -> tuple[int | None, str]:
+        """The key and text of one file's partition values; no key without partition columns."""
+        if not values:
+            return None, "{}"
+        items = tuple(values.items())
+        found = self._seen.get(items)
+        if found is None:
+            text = dumps(dict(values))
+            found = self._seen[items] = (partition_key(text), text)
+        return found
+
+    def rows(self) -> list[tuple[int, str]]:
+        """Each distinct partition once."""
+        return sorted(set(self._seen.values()))
+
+
+def partition_key(text: str) -> int:
+    """A 63-bit key of a partition; the database refuses two partitions of one key."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
+
+
+def add_rows(adds: Sequence[Add], gens: Mapping[str, int], partitions: Partitions) -> list[tuple[Any, ...]]:
+    """A row per add, in `ADD_COLUMNS` order."""
+    rows = []
+    gen = gens.get
+    for ord_, a in enumerate(adds):
+        key, values = partitions.of(a.partition_values)
+        rows.append(
+            (
+                ord_, a.size, a.modification_time, key, a.data_change, gen(a.path, 0) if gens else 0, a.path, values,
+                a.stats, _map_text(a.tags), _vector_text(a.deletion_vector), a.base_row_id,
+                a.default_row_commit_version, a.clustering_provider, _text(a.extra),
+            )
+        )  # fmt: skip
+    return rows
+
+
+def remove_rows(
+    removes: Sequence[Remove], places: Mapping[str, Placed], superseded: Mapping[str, Placed]
+) -> list[tuple[Any, ...]]:
+    """A row per remove and per superseded file, sorted by the add row each closes so that races cannot deadlock."""
+    rows = [_remove_row(ord_, r, places[r.path]) for ord_, r in enumerate(removes)]
+    for ord_, (path, place) in enumerate(superseded.items(), start=len(rows)):
+        rows.append((ord_, place.commit_id, place.ord, None, False, True, None, path, *[None] * 8))
+    return sorted(rows, key=lambda row: row[1:3])
+
+
+def _remove_row(ord_: int, r: Remove, place: Placed) -> tuple[Any, ...]:
+    return (
+        ord_, place.commit_id, place.ord, r.deletion_timestamp, r.data_change, False, r.extended_file_metadata,
+        r.path, _map_text(r.partition_values), r.size, r.stats, _map_text(r.tags),
+        _vector_text(r.deletion_vector), r.base_row_id, r.default_row_commit_version, _text(r.extra),
+    )  # fmt: skip
+
+
+def cdc_rows(files: Sequence[Cdc]) -> list[tuple[Any, ...]]:
+    """A row per change data file."""
+    return [
+        (ord_, c.size, c.path, dumps(c.partition_values), _map_text(c.tags), _text(c.extra))
+        for ord_, c in enumerate(files)
+    ]
+
+
+def metadata_json(m: Metadata) -> dict[str, Any]:
+    """What `dl_write_version` reads of a metaData action."""
+    return _present(
+        id=m.id,
+        name=m.name,
+        description=m.description,
+        provider=m.format.provider,
+        options=dumps(m.format.options),
+        schema=m.schema_string,
+        partition_columns=list(m.partition_columns),
+        configuration=dumps(m.configuration),
+        created_time=m.created_time,
+        extra=_text(m.extra),
+    )
+
+
+def protocol_json(p: Protocol) -> dict[str, Any]:
+    """What `dl_write_version` reads of a protocol action."""
+    return _present(
+        reader=p.min_reader_version,
+        writer=p.min_writer_version,
+        reader_features=None if p.reader_features is None else list(p.reader_features),
+        writer_features=None if p.writer_features is None else list(p.writer_features),
+        extra=_text(p.extra),
+    )
+
+
+def txn_json(txns: Iterable[Txn]) -> list[list[Any]]:
+    """What `dl_write_version` reads of txn actions."""
+    return [[t.app_id, t.version, t.last_updated, _text(t.extra)] for t in txns]
+
+
+def domain_json(domains: Iterable[DomainMetadata]) -> list[list[Any]]:
+    """What `dl_write_version` reads of domainMetadata actions."""
+    return [[d.domain, d.configuration, d.removed, _text(d.extra)] for d in domains]
+
+
+def _present(**values: Any) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def metadata_of(row: Mapping[str, Any]) -> Metadata | None:
+    """The metaData action of a row of the `state` query."""
+    if row["metadata_id"] is None:
+        return None
+    return Metadata(
+        id=row["metadata_id"],
+        schema_string=row["schema_string"],
+        partition_columns=tuple(row["partition_columns"]),
+        configuration=loads(row["configuration"]),
+        name=row["name"],
+        description=row["description"],
+        format=Format(row["format_provider"], loads(row["format_options"])),
+        created_time=row["created_time"],
+        extra=loads(row["metadata_extra"] or "{}"),
+    )
+
+
+def protocol_of(row: Mapping[str, Any]) -> Protocol | None:
+    """The protocol action of a row of the `state` query."""
+    if row["min_reader_version"] is None:
+        return None
+    readers, writers = row["reader_features"], row["writer_features"]
+    return Protocol(
+        row["min_reader_version"],
+        row["min_writer_version"],
+        None if readers is None else tuple(readers),
+        None if writers is None else tuple(writers),
+        extra=loads(row.get("protocol_extra") or "{}"),
+    )
+
+
+def vector_of(text: str | None) -> DeletionVector | None:
+    """The deletion vector of a stored row."""
+    return None if text is None else from_dict(DeletionVector, loads(text))

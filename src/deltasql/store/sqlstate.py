@@ -1,0 +1,115 @@
+"""PostgreSQL's errors in deltasql's words. SQLSTATE decides the class; the server's text is for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+import psycopg_pool
+
+from deltasql.errors import (
+    CommitTimeout,
+    ConstraintViolation,
+    DatabaseError,
+    DatabaseUnavailable,
+    DeltaSqlError,
+)
+
+CONSTRAINTS = {
+    "dl_tables_name_key": "two tables of a namespace cannot share a name",
+    "dl_tables_location_key": "two tables cannot share a location",
+    "dl_tables_table_id_key": "two tables cannot share an id",
+    "dl_tables_version_check": "a table's version is never below -1",
+    "dl_table_versions_pkey": "a version of a table is committed once",
+    "dl_table_versions_commit_id_key": "a commit id becomes one version",
+    "dl_table_versions_table_fkey": "a version belongs to a table",
+    "dl_add_files_path_key": "a path is in a table once",
+    "dl_add_files_size_check": "a file's size is never negative",
+    "dl_remove_files_add_key": "a file is removed once",
+    "dl_mirror_status_check": "a mirror status is PENDING, SUCCESS or FAILED",
+}
+"""What each constraint that a caller can meet stands for."""
+
+_BY_STATE: dict[str, type[DatabaseError]] = {
+    "55P03": CommitTimeout,  # lock_not_available
+    "57014": CommitTimeout,  # query_canceled
+    "25P03": CommitTimeout,  # idle_in_transaction_session_timeout
+    "25P04": CommitTimeout,  # transaction_timeout
+    "57P01": DatabaseUnavailable,  # admin_shutdown
+    "57P02": DatabaseUnavailable,  # crash_shutdown
+    "57P03": DatabaseUnavailable,  # cannot_connect_now
+    "57P05": DatabaseUnavailable,  # idle_session_timeout
+}
+_BY_CLASS: dict[str, type[DatabaseError]] = {
+    "08": DatabaseUnavailable,  # connection exception
+    "28": DatabaseUnavailable,  # invalid authorization
+    "3D": DatabaseUnavailable,  # invalid catalog name
+    "53": DatabaseUnavailable,  # insufficient resources
+    "58": DatabaseUnavailable,  # system error
+}
+_ADVICE = {
+    "40P01": "a deadlock was broken by ending this transaction; run it again",
+    "40001": "the server could not serialise this transaction; run it again",
+    "42501": "the role lacks a privilege: `deltasql init --roles` creates roles that have what each task needs",
+    "42P01": "the deltasql tables are missing: run `deltasql init`",
+    "42883": "the deltasql functions are missing: run `deltasql migrate`",
+    "25006": "the server accepts no writes: connect to the primary",
+    "55P03": "another transaction holds the table's lock: retry, or raise transaction.lock_timeout",
+    "57014": "it took longer than transaction.timeout: retry, split it, or raise the limit",
+    "25P04": "it took longer than transaction.timeout: retry, split it, or raise the limit",
+}
+
+
+def is_connection_loss(error: psycopg.Error) -> bool:
+    """Was the connection lost, so that what the server did is unknown?"""
+    state = error.sqlstate
+    if state is None:
+        return isinstance(error, psycopg.OperationalError)
+    return state[:2] == "08" or state in ("57P01", "57P02", "57P05")
+
+
+def translate(error: psycopg.Error) -> DeltaSqlError:
+    """The deltasql error for one of psycopg's."""
+    if isinstance(error, psycopg_pool.PoolTimeout):
+        return DatabaseUnavailable(
+            f"no free connection to PostgreSQL in time ({error}): PostgreSQL is unreachable, or every connection "
+            f"of the pool is busy; check the server, or raise pool.size and pool.timeout"
+        )
+    state = error.sqlstate or ""
+    if state[:2] == "23":
+        return _constraint(error)
+    text = error.diag.message_primary or str(error).strip() or type(error).__name__
+    if error.sqlstate is None and not isinstance(error, psycopg.OperationalError):
+        return DatabaseError(f"PostgreSQL: {text}")
+    return translate_state(error.sqlstate, text)
+
+
+def translate_state(state: str | None, text: str) -> DatabaseError:
+    """The error for a SQLSTATE; without one the server was not reached."""
+    advice = _ADVICE.get(state or "")
+    message = f"PostgreSQL: {text}" + (f" ({state})" if state else "") + (f": {advice}" if advice else "")
+    if not state:
+        return DatabaseUnavailable(message)
+    kind = _BY_STATE.get(state) or _BY_CLASS.get(state[:2], DatabaseError)
+    return kind(message, sqlstate=state)
+
+
+def _constraint(error: psycopg.Error) -> ConstraintViolation:
+    name = error.diag.constraint_name or error.diag.column_name or "unnamed"
+    meaning = CONSTRAINTS.get(name, "see the table's definition in docs/reference/tables.md")
+    detail = f" {error.diag.message_detail}" if error.diag.message_detail else ""
+    return ConstraintViolation(
+        f"PostgreSQL refused the write: constraint {name} of {error.diag.table_name} says that {meaning}.{detail} "
+        f"Nothing was written.",
+        constraint=name,
+    )
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise psycopg's errors as deltasql's."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise translate(error) from error

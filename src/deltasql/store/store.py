@@ -1,0 +1,182 @@
+"""The store's verbs in the words of the domain: open, look a table up, commit, read."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+
+from deltasql.config import Config
+from deltasql.core.changes import TableCommit, TableState
+from deltasql.core.predicates import Predicate
+from deltasql.core.uri import split_name
+from deltasql.core.validate import validate
+from deltasql.errors import TableNotFound, ValidationError
+from deltasql.store import migrations
+from deltasql.store.commit import Committed, Transaction, commit
+from deltasql.store.database import Database
+from deltasql.store.records import HistoryEntry, TableInfo
+from deltasql.store.rows import metadata_of, protocol_of
+from deltasql.store.snapshots import FilesAt, Snapshots
+
+
+class Store:
+    """The logs of all tables of one database."""
+
+    def __init__(self, dsn: str, config: Config) -> None:
+        self.dsn = dsn
+        self.config = config
+        self._database = Database(dsn, config)
+        self._snapshots = Snapshots(self._database)
+        self._same: dict[str, bool] = {}
+
+    def open(self, *, initialize: bool = False) -> None:
+        """Connect and check the schema; a database without deltasql tables is set up if asked."""
+        self._database.open()
+        try:
+            if initialize and migrations.level(self._database) == 0:
+                migrations.migrate(self._database)
+            migrations.check(self._database)
+        except BaseException:
+            self._database.close()
+            raise
+
+    def open_unchecked(self) -> None:
+        """Connect, whatever the schema: for `init` and `migrate`."""
+        self._database.open()
+
+    def migrate(self) -> list[str]:
+        """Bring the schema up to date; the migrations that were applied."""
+        return [f"{m.number:04d} {m.name}" for m in migrations.migrate(self._database)]
+
+    def create_roles(self) -> None:
+        """Create the reader, writer and mirror roles."""
+        migrations.create_roles(self._database)
+
+    def close(self) -> None:
+        """Give every connection back."""
+        self._snapshots.close()
+        self._database.close()
+
+    def is_database(self, dsn: str) -> bool:
+        """Does another connection string lead to this very database?"""
+        if dsn not in self._same:
+            self._same[dsn] = dsn == self.dsn or self._database.identity() == Database(dsn, self.config).identity()
+        return self._same[dsn]
+
+    def state(self, table: str | UUID, version: int | None = None) -> TableState:
+        """A table's head, with metadata and protocol as of a version. By id, or by name."""
+        row = self._database.row("state", version=version, **_key(table))
+        if row is None:
+            raise TableNotFound(str(table), self._suggest(str(table)))
+        return TableState(
+            table_key=row["table_key"],
+            table_id=str(row["table_id"]),
+            name=f"{row['namespace']}.{row['table_name']}",
+            version=row["current_version"],
+            metadata=metadata_of(row),
+            protocol=protocol_of(row),
+            location=row["location"],
+            shape_version=-1 if row["shape_version"] is None else row["shape_version"],
+        )
+
+    def _suggest(self, name: str) -> str | None:
+        names = [next(iter(row.values())) for row in self._database.rows("table_names")]
+        close = difflib.get_close_matches(name if "." in name else f"public.{name}", names, n=1)
+        return close[0] if close else None
+
+    def tables(self) -> list[TableInfo]:
+        """All tables, by name, at one moment."""
+        return [TableInfo.of(row) for row in self._database.rows("tables")]
+
+    def commit(self, commits: Sequence[TableCommit], txn: Transaction) -> dict[str, Committed]:
+        """Validate every table's part, then commit all of them or none."""
+        for part in commits:
+            validate(part.changes, part.state)
+        return commit(self._database, commits, txn)
+
+    def committed(self, txn_id: str) -> dict[str, int]:
+        """The versions that a transaction became; empty if it did not land."""
+        rows = self._database.rows("committed", txn_id=txn_id)
+        return {str(row["table_id"]): row["version"] for row in rows}
+
+    def history(self, state: TableState, limit: int | None = None) -> list[HistoryEntry]:
+        """Commits, newest first."""
+        rows = self._database.rows("history", table_key=state.table_key, limit=limit)
+        return [HistoryEntry.of(row) for row in rows]
+
+    def txn_version(self, state: TableState, app_id: str) -> int | None:
+        """How far an application has come with a table."""
+        row = self._database.row("txn_version", table_key=state.table_key, app_id=app_id)
+        return None if row is None else row["txn_version"]
+
+    def check_version(self, state: TableState, version: int) -> int:
+        """A version that the table has, or a clear error."""
+        if type(version) is not int or not 0 <= version <= state.version:
+            raise ValidationError(
+                f"table {state.name} has no version {version}: it has versions 0 to {state.version}",
+                table=state.name,
+                table_id=state.table_id,
+                value=version,
+            )
+        return version
+
+    def version_at(self, state: TableState, at: datetime) -> int:
+        """The version that was the head at a moment within the table's history."""
+        row = self._database.row("version_at", table_key=state.table_key, at=at)
+        first, last = (row["first"], row["last"]) if row else (None, None)
+        if row is None or row["version"] is None or (last is not None and at > last):
+            side = "after the last" if last is not None and at > last else "before the first"
+            raise ValidationError(
+                f"table {state.name}: {at.isoformat()} is {side} commit: the history goes from "
+                f"{_iso(first)} to {_iso(last)}; leave the timestamp out for the latest version",
+                table=state.name,
+                table_id=state.table_id,
+                value=at,
+            )
+        return int(row["version"])
+
+    def versions_at(self, at: datetime) -> dict[str, int]:
+        """The version of every table that existed at a moment."""
+        rows = self._database.rows("versions_at", at=at)
+        return {f"{r['namespace']}.{r['name']}": r["version"] for r in rows if r["version"] is not None}
+
+    def files(self, state: TableState, predicate: Predicate | None = None) -> FilesAt:
+        """The live files at the head, with the version they were read at; `Moved` if `state` is not the head's."""
+        return self._snapshots.live(state, predicate)
+
+    def files_at(self, state: TableState, version: int, predicate: Predicate | None = None) -> pa.Table:
+        """The files that were live at a version; those that may match, if a predicate is given."""
+        return self._snapshots.live_at(state, version, predicate)
+
+    def overlapping(self, location: str) -> str | None:
+        """The table, if any, whose directory holds, or lies in, a location."""
+        row = self._database.row("overlapping", location=location)
+        return None if row is None else row["name"]
+
+    def location_used(self, location: str) -> bool:
+        """Did any table, dropped ones included, ever live here?"""
+        row = self._database.row("location_used", location=location)
+        return bool(row and row["exists"])
+
+    def drop_table(self, state: TableState) -> None:
+        """Take a table out of the catalogue; its log stays in the database."""
+        if not self._database.execute("drop_table", table_key=state.table_key):
+            raise TableNotFound(state.name)
+
+
+def _key(table: str | UUID) -> dict[str, Any]:
+    """How the `state` query finds a table: an id where the text is one, else a name."""
+    try:
+        return {"table_id": UUID(str(table)), "namespace": None, "name": None}
+    except ValueError:
+        namespace, name = split_name(str(table))
+        return {"table_id": None, "namespace": namespace, "name": name}
+
+
+def _iso(moment: datetime | None) -> str:
+    return moment.isoformat() if moment else "nowhere"
