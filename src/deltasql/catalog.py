@@ -6,7 +6,8 @@ import atexit
 import time
 import uuid
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -38,6 +39,21 @@ def connect(
 ) -> Lake:
     """Open a lake: an embedded PostgreSQL under ./.deltasql, or a server of yours by URL."""
     return Lake(parse_lake_url(url), Config(config), storage_options)
+
+
+@contextmanager
+def open_store(url: str | None, config: Mapping[str, Any] | None = None) -> Iterator[Store]:
+    """The store of a lake whatever its schema: for `deltasql init` and `deltasql migrate`."""
+    target = parse_lake_url(url)
+    server = EmbeddedServer.start(Path(target.path)) if target.path is not None else None
+    store = Store(server.dsn if server else target.dsn or "", Config(config))
+    try:
+        store.open_unchecked()
+        yield store
+    finally:
+        store.close()
+        if server is not None:
+            server.close()
 
 
 class Lake:

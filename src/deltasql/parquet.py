@@ -8,12 +8,11 @@ from __future__ import annotations
 import os
 import posixpath
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import date, datetime
-from decimal import Decimal
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -21,7 +20,7 @@ import pyarrow.parquet as pq
 
 from deltasql.core.footers import FooterPlan, indexed_columns, plan_footers
 from deltasql.core.schema import primitive_name
-from deltasql.core.uri import encode_path, hive_values
+from deltasql.core.uri import encode_path, hive_values, partition_text
 from deltasql.errors import ValidationError
 
 Values = Mapping[str, str | None]
@@ -76,11 +75,12 @@ def adds_from_parquet(
 ) -> list[ParquetFile]:
     """What it takes to add files below `root` to a table, from their footers alone.
 
-    `paths` are paths on disk, relative to the root or absolute. Partition values come from `partition_values`,
-    one mapping per path, or else from Hive-style directories. The first file that does not fit is refused.
+    `paths` are paths on disk, relative to the root or absolute. Partition values come from
+    `partition_values`, one mapping per path, or else from Hive-style directories. The first file that does
+    not fit the table is refused.
     """
-    root = root.rstrip("/") if filesystem else os.path.abspath(root)
-    relative = [_below(root, path) for path in paths]
+    root = os.path.abspath(root) if _is_local(filesystem) else root.rstrip("/")
+    relative = [_below(root, os.fspath(path)) for path in paths]
     _check_unique(relative)
     values = _Partitions(schema, partition_columns).of_files(relative, partition_values)
     indexed = indexed_columns(schema, partition_columns, num_indexed_cols, stats_columns)
@@ -112,8 +112,12 @@ def _in_batches(
 # --- footers
 
 
+def _is_local(filesystem: pafs.FileSystem | None) -> bool:
+    return filesystem is None or isinstance(filesystem, pafs.LocalFileSystem)
+
+
 def _footers(paths: Sequence[str], filesystem: pafs.FileSystem | None) -> list[Footer]:
-    if filesystem is None or isinstance(filesystem, pafs.LocalFileSystem):
+    if filesystem is None or _is_local(filesystem):
         return [_local_footer(path) for path in paths]
     infos = filesystem.get_file_info(list(paths))
     return [_remote_footer(info, filesystem) for info in infos]
@@ -163,8 +167,8 @@ class _Plans:
         if plan.problems or nulls:
             problems = [*plan.problems, *(f"column {name} is NOT NULL and holds nulls" for name in nulls)]
             raise ValidationError(
-                f"file {path!r} does not fit the table: {'; '.join(problems)}. Write the file with the table's "
-                f"schema, or change the schema first",
+                f"file {path!r} does not fit the table: {'; '.join(problems)}. Write the file with the "
+                f"table's schema, or change the schema first",
                 value=path,
             )
         stats = plan.stats(footer.metadata)
@@ -191,10 +195,11 @@ def _below(root: str, path: str) -> str:
         relative = posixpath.normpath(relative)
     if relative.startswith(("/", "../")) or relative in (".", ".."):
         raise ValidationError(
-            f"file {path!r} is not below the table's root {root!r}: a table holds its files; move or copy it there",
+            f"file {path!r} is not below the table's root {root!r}: move or copy it there",
             value=path,
         )
-    if any(segment[:1] in ("_", ".") and "=" not in segment for segment in relative.split("/")):
+    *directories, name = relative.split("/")
+    if name[0] in "_." or any(part[0] in "_." and "=" not in part for part in directories):
         raise ValidationError(
             f"file {path!r} is hidden: Delta readers skip names that begin with '_' or '.'; rename it",
             value=path,
@@ -208,45 +213,15 @@ def _below(root: str, path: str) -> str:
 
 def _check_unique(paths: Sequence[str]) -> None:
     if len(set(paths)) != len(paths):
-        twice = next(path for i, path in enumerate(paths) if path in paths[:i])
+        twice = Counter(paths).most_common(1)[0][0]
         raise ValidationError(f"file {twice!r} is given twice: a table holds a file once", value=twice)
 
 
 # --- partition values
 
-_INTEGER = re.compile(r"[+-]?\d+")
-
-
-def _whole(bits: int) -> Callable[[str], Any]:
-    def parse(text: str) -> None:
-        if not _INTEGER.fullmatch(text) or not -(2 ** (bits - 1)) <= int(text) < 2 ** (bits - 1):
-            raise ValueError(text)
-
-    return parse
-
-
-def _boolean(text: str) -> None:
-    if text.lower() not in ("true", "false"):
-        raise ValueError(text)
-
-
-_PARSERS: Mapping[str, Callable[[str], Any]] = {
-    "byte": _whole(8),
-    "short": _whole(16),
-    "integer": _whole(32),
-    "long": _whole(64),
-    "float": float,
-    "double": float,
-    "decimal": Decimal,
-    "boolean": _boolean,
-    "date": date.fromisoformat,
-    "timestamp": datetime.fromisoformat,
-    "timestamp_ntz": datetime.fromisoformat,
-}
-
 
 class _Partitions:
-    """The partition values of files: one text per partition column, None for null, each of its column's type."""
+    """The partition values of files: one text per partition column, None for null."""
 
     def __init__(self, schema: pa.Schema, columns: Sequence[str]) -> None:
         self._columns = [(name, schema.field(name)) for name in columns]
@@ -274,30 +249,26 @@ class _Partitions:
         missing = [name for name, _ in self._columns if name not in values]
         if missing:
             raise ValidationError(
-                f"file {path!r} has no partition value for {', '.join(missing)}: put it in a directory such as "
-                f"{missing[0]}=<value>/, or give partition_values",
+                f"file {path!r} has no partition value for {', '.join(missing)}: put it in a directory such "
+                f"as {missing[0]}=<value>/, or give partition_values",
                 value=path,
             )
         unknown = values.keys() - {name for name, _ in self._columns}
         if unknown:
             raise ValidationError(
-                f"file {path!r} has values for {', '.join(sorted(unknown))}, which the table is not partitioned by",
+                f"file {path!r} has partition values for {', '.join(sorted(unknown))}, by which the table is "
+                f"not partitioned: leave them out",
                 value=path,
             )
-        return {name: self._checked_value(path, field, values[name] or None) for name, field in self._columns}
+        return {name: self._text(path, field, values[name] or None) for name, field in self._columns}
 
-    def _checked_value(self, path: str, field: pa.Field, value: str | None) -> str | None:
-        if value is None:
-            if not field.nullable:
-                raise ValidationError(f"file {path!r} is of no {field.name}, which is NOT NULL", value=path)
-            return None
+    def _text(self, path: str, field: pa.Field, value: str | None) -> str | None:
         kind = primitive_name(field.type) or str(field.type)
-        try:
-            _PARSERS.get(kind.partition("(")[0], str)(value)
-        except (ValueError, ArithmeticError):
+        text = None if value is None else partition_text(kind, value)
+        if text is None and (value is not None or not field.nullable):
             raise ValidationError(
-                f"file {path!r} has partition value {value!r} for {field.name}, which is no {kind}: correct the "
-                f"directory's name, or give partition_values",
+                f"file {path!r} has partition value {value!r} for {field.name}, which is {kind}"
+                f"{'' if field.nullable else ' NOT NULL'}: correct the directory, or give partition_values",
                 value=value,
-            ) from None
-        return value
+            )
+        return text

@@ -1,0 +1,1 @@
+"""The command line: opens a lake, asks it, shows the answer."""

@@ -6,7 +6,7 @@ A null anywhere means unknown, and unknown never hides a file. Nothing here know
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -26,6 +26,15 @@ BOOL = pa.bool_()
 UNORDERED = pa.null()
 MAX_PRECISION = 38
 
+_BOUNDS_TYPES: tuple[tuple[Callable[[pa.DataType], bool], pa.DataType], ...] = (
+    (pa.types.is_signed_integer, INT),
+    (pa.types.is_floating, DOUBLE),
+    (pa.types.is_string, STRING),
+    (pa.types.is_large_string, STRING),
+    (pa.types.is_string_view, STRING),
+    (pa.types.is_date, DATE),
+    (pa.types.is_boolean, BOOL),
+)
 _NAMES = ("min", "max", "has_nulls", "all_null")
 _IPC = pa.ipc.IpcWriteOptions(compression="lz4")
 
@@ -41,9 +50,6 @@ class Bounds:
     max: pa.Array
     has_nulls: pa.BooleanArray
     all_null: pa.BooleanArray
-
-    def __len__(self) -> int:
-        return len(self.min)
 
 
 def leaf_columns(schema: pa.Schema) -> dict[ColumnPath, pa.DataType]:
@@ -64,20 +70,11 @@ def leaf_fields(
 
 def bounds_type(type: pa.DataType) -> pa.DataType:
     """The type that bounds of such a column have; UNORDERED if Delta keeps none."""
-    types = pa.types
-    if types.is_signed_integer(type):
-        return INT
-    if types.is_floating(type):
-        return DOUBLE
-    if types.is_string(type) or types.is_large_string(type) or types.is_string_view(type):
-        return STRING
-    if types.is_date(type):
-        return DATE
-    if types.is_timestamp(type):
+    if pa.types.is_timestamp(type):
         return TIMESTAMP if type.tz else TIMESTAMP_NTZ
-    if types.is_decimal(type) and type.precision <= MAX_PRECISION:
+    if pa.types.is_decimal(type) and type.precision <= MAX_PRECISION:
         return pa.decimal128(type.precision, type.scale)
-    return BOOL if types.is_boolean(type) else UNORDERED
+    return next((bounds for is_such, bounds in _BOUNDS_TYPES if is_such(type)), UNORDERED)
 
 
 def unknown_bounds(n: int, type: pa.DataType) -> Bounds:

@@ -267,10 +267,11 @@ class FooterPlan:
     nested: pa.Schema | None
 
     def serves(self, meta: pq.FileMetaData) -> bool:
-        """Is this the plan for the file? Parquet's equality ignores the names of structs, Arrow's does not."""
+        """Is this the plan for the file?"""
         schema = meta.schema
         if not self.schema.equals(schema):
             return False
+        # Parquet's equality looks at leaf columns alone: the names of structs are seen by Arrow's.
         return self.nested is None or bool(self.nested.equals(schema.to_arrow_schema()))
 
     def nulls(self, meta: pq.FileMetaData) -> list[str]:

@@ -46,6 +46,7 @@ _ARROW: Mapping[str, pa.DataType] = {
     "void": pa.null(),
     "null": pa.null(),
 }
+_VOID = ("void", "null")
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
 _MAX_PRECISION = 38
 _DECIMAL_RANGE = f"the precision goes from 1 to {_MAX_PRECISION}, the scale from 0 to the precision"
@@ -151,6 +152,8 @@ def _check_type(type_: Any, path: str, table: str | None) -> None:
         case {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": bool()}:
             _check_type(key, _join(path, "key"), table)
             _check_type(value, _join(path, "value"), table)
+            if key in _VOID:
+                raise _invalid(f"column {path!r}: the keys of a map cannot be void", table, type_)
         case _:
             where = f"the type of column {path!r}" if path else "the schema"
             raise _invalid(f"malformed schemaString: {where} reads {_dumps(type_)[:120]}", table, type_)
@@ -246,7 +249,14 @@ def _catalog_string(type_: DeltaType) -> str:
 
 def _arrow_field(field: Json) -> pa.Field:
     metadata = {key: _dumps(value) for key, value in (field.get("metadata") or {}).items()}
-    return pa.field(field["name"], _arrow_type(field["type"]), field.get("nullable", True), metadata or None)
+    return _nullable(field["name"], field["type"], field.get("nullable", True), metadata)
+
+
+def _nullable(
+    name: str, type_: DeltaType, nullable: bool, metadata: Mapping[str, str] | None = None
+) -> pa.Field:
+    # Arrow has no field of nulls that is not nullable.
+    return pa.field(name, _arrow_type(type_), nullable or type_ in _VOID, metadata or None)
 
 
 def _arrow_type(type_: DeltaType) -> pa.DataType:
@@ -258,9 +268,9 @@ def _arrow_type(type_: DeltaType) -> pa.DataType:
     if type_["type"] == "struct":
         return pa.struct([_arrow_field(field) for field in type_["fields"]])
     if type_["type"] == "array":
-        return pa.list_(pa.field("element", _arrow_type(type_["elementType"]), type_["containsNull"]))
-    value = pa.field("value", _arrow_type(type_["valueType"]), type_["valueContainsNull"])
-    return pa.map_(pa.field("key", _arrow_type(type_["keyType"]), nullable=False), value)
+        return pa.list_(_nullable("element", type_["elementType"], type_["containsNull"]))
+    value = _nullable("value", type_["valueType"], type_["valueContainsNull"])
+    return pa.map_(_nullable("key", type_["keyType"], False), value)
 
 
 # --- Arrow to Delta

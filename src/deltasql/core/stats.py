@@ -63,7 +63,7 @@ _NO_STATS, _OPEN, _MIDDLE, _CLOSE, _NOTHING = (
 )
 _MILLISECOND = pa.scalar(1000, pa.duration("us"))
 _ZONES = rf"(?:Z|{OFFSET_PATTERN})$"
-# Some writers print a decimal from a double that was divided by a power of ten: up to four roundings with ours.
+# Some writers print a decimal from a double that they divided by a power of ten: four roundings with ours.
 _DECIMAL_ERROR = 2.0**-49
 _PHYSICAL_NAME = b"delta.columnMapping.physicalName"
 _TYPE_CHANGES = b"delta.typeChanges"
@@ -71,7 +71,7 @@ _TYPE_CHANGES = b"delta.typeChanges"
 
 @dataclass(frozen=True, slots=True)
 class _Leaf:
-    """A column as the JSON has it: the keys that lead to it, and the type that its bounds were printed from."""
+    """A column as the JSON has it: the keys that lead to it, the type that its bounds were printed from."""
 
     keys: ColumnPath
     type: pa.DataType
@@ -126,7 +126,10 @@ def _nested(leaves: Mapping[ColumnPath, pa.DataType]) -> pa.DataType:
         return leaves[()]
     heads = dict.fromkeys(keys[0] for keys in leaves)
     return pa.struct(
-        {head: _nested({keys[1:]: leaf for keys, leaf in leaves.items() if keys[0] == head}) for head in heads}
+        {
+            head: _nested({keys[1:]: leaf for keys, leaf in leaves.items() if keys[0] == head})
+            for head in heads
+        }
     )
 
 
@@ -195,7 +198,9 @@ def _loads(text: str | None) -> Any:
 def _cleaned(value: Any, type: pa.DataType) -> Any:
     """The value if it is of the type, else null."""
     if pa.types.is_struct(type):
-        return {f.name: _cleaned(value.get(f.name), f.type) for f in type} if isinstance(value, dict) else None
+        return (
+            {f.name: _cleaned(value.get(f.name), f.type) for f in type} if isinstance(value, dict) else None
+        )
     if type == BOOL:
         return value if isinstance(value, bool) else None
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""Addresses: the URLs of lakes and tables, the names of tables, the paths of data files. Text in, text out.
+"""Addresses: URLs of lakes and tables, names of tables, paths of data files and the partition values in them.
 
 What `deltasql.connect()` and `deltasql.begin()` take::
 
@@ -8,15 +8,17 @@ What `deltasql.connect()` and `deltasql.begin()` take::
     deltasql://user:pass@host:port/<db>[/<namespace>/<table>]
     deltasql://embedded/<path>[/<namespace>/<table>]     an embedded server; //<path> when absolute
 
-No error of this module repeats a password.
+Text in, text out. No error of this module repeats a password.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, Literal
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from deltasql.errors import ValidationError
@@ -238,3 +240,73 @@ def hive_values(path: str) -> dict[str, str | None]:
     """The partition values in the directories of a path on disk, such as `day=2026-01-01/part-0.parquet`."""
     pairs = [segment.split("=", 1) for segment in path.split("/")[:-1] if "=" in segment]
     return {unquote(key): None if value in ("", _HIVE_NULL) else unquote(value) for key, value in pairs}
+
+
+# --- partition values
+
+_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_TIMESTAMP = re.compile(r"(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)(\.\d{1,9})?(Z|[+-]\d\d:?\d\d)?", re.ASCII)
+
+
+def _integer(bits: int) -> Callable[[str], str]:
+    def text(value: str) -> str:
+        if not _INTEGER.fullmatch(value) or not -(2 ** (bits - 1)) <= int(value) < 2 ** (bits - 1):
+            raise ValueError(value)
+        return str(int(value))
+
+    return text
+
+
+def _number(parse: Callable[[str], Any]) -> Callable[[str], str]:
+    def text(value: str) -> str:
+        # Python reads 1_000 and spaces around a number, Delta readers do not.
+        if "_" in value or value != value.strip():
+            raise ValueError(value)
+        parse(value)
+        return value
+
+    return text
+
+
+def _boolean(value: str) -> str:
+    if value.lower() not in ("true", "false"):
+        raise ValueError(value)
+    return value.lower()
+
+
+def _date(value: str) -> str:
+    if not _DATE.fullmatch(value):
+        raise ValueError(value)
+    return date.fromisoformat(value).isoformat()
+
+
+def _timestamp(value: str) -> str:
+    match = _TIMESTAMP.fullmatch(value)
+    if not match:
+        raise ValueError(value)
+    datetime.fromisoformat(match[1])
+    return value
+
+
+_TEXTS: Mapping[str, Callable[[str], str]] = {
+    "byte": _integer(8),
+    "short": _integer(16),
+    "integer": _integer(32),
+    "long": _integer(64),
+    "float": _number(float),
+    "double": _number(float),
+    "decimal": _number(Decimal),
+    "boolean": _boolean,
+    "date": _date,
+    "timestamp": _timestamp,
+    "timestamp_ntz": _timestamp,
+}
+
+
+def partition_text(kind: str, value: str) -> str | None:
+    """The text that Delta keeps for a value of this type; None if it is no such value."""
+    try:
+        return _TEXTS.get(kind.partition("(")[0], str)(value)
+    except (ValueError, ArithmeticError):
+        return None

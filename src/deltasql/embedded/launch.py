@@ -81,8 +81,8 @@ def _lose_patience(server: Postmaster, waited: float) -> None:
     if waited > LINGER_SECONDS and not server.runs():
         raise DatabaseUnavailable(
             f"the PostgreSQL server {server.pid} of {server.data} was killed, and after {waited:.0f} s "
-            "backends of it still hold its shared memory; a new server beside them would destroy data. They go "
-            f"when their query ends; or end the `postgres` processes that work in {server.data}."
+            "backends of it still hold its shared memory; a new server beside them would destroy data. They "
+            f"go when their query ends; or end the `postgres` processes that work in {server.data}."
         )
     if waited > START_SECONDS:
         raise DatabaseUnavailable(

@@ -1,0 +1,5 @@
+"""`python -m deltasql.cli`."""
+
+from deltasql.cli.main import cli
+
+cli(prog_name="deltasql")

@@ -1,0 +1,170 @@
+"""The commands."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import click
+import pyarrow.compute as pc
+
+from deltasql.catalog import Lake, connect, open_store
+from deltasql.cli import demo as demo_job
+from deltasql.cli.render import show_fields, show_json, show_rows, size
+from deltasql.errors import DeltaSqlError
+
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, all fields.")
+
+
+class _Group(click.Group):
+    """Shows deltasql's errors as a sentence, not as a traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except DeltaSqlError as error:
+            raise click.ClickException(str(error)) from error
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option(
+    "--url",
+    envvar="DELTASQL_URL",
+    metavar="URL",
+    help="The lake: postgresql://… or deltasql://… [default: embedded, in ./.deltasql; env: DELTASQL_URL]",
+)
+@click.version_option(package_name="deltasql", prog_name="deltasql")
+@click.pass_context
+def cli(ctx: click.Context, url: str | None) -> None:
+    """Delta Lake tables whose transaction log lives in PostgreSQL."""
+    ctx.obj = url
+
+
+def _lake(ctx: click.Context) -> Lake:
+    lake = connect(ctx.obj)
+    ctx.call_on_close(lake.close)
+    return lake
+
+
+@cli.command()
+@click.option("--roles", is_flag=True, help="Also create the reader, writer and mirror roles.")
+@click.pass_context
+def init(ctx: click.Context, roles: bool) -> None:
+    """Create the deltasql tables in a database."""
+    with open_store(ctx.obj) as store:
+        applied = store.migrate()
+        click.echo(f"Applied {len(applied)} migrations." if applied else "The database is set up already.")
+        if roles:
+            store.create_roles()
+            click.echo("Roles: deltasql_reader, deltasql_writer, deltasql_mirror. Grant them: GRANT … TO account;")
+
+
+@cli.command()
+@click.pass_context
+def migrate(ctx: click.Context) -> None:
+    """Bring the deltasql tables of a database up to this release."""
+    with open_store(ctx.obj) as store:
+        for name in store.migrate():
+            click.echo(f"Applied {name}.")
+        click.echo("The database is up to date.")
+
+
+@cli.command()
+@_json
+@click.pass_context
+def tables(ctx: click.Context, as_json: bool) -> None:
+    """List the tables."""
+    found = [asdict(info) for info in _lake(ctx).tables()]
+    short = [{k: row[k] for k in ("name", "version", "num_files", "committed_at", "location")} for row in found]
+    show_rows(found if as_json else short, as_json=as_json, empty="No tables yet.")
+
+
+@cli.command()
+@click.argument("table")
+@_json
+@click.pass_context
+def show(ctx: click.Context, table: str, as_json: bool) -> None:
+    """Show one table: schema, partitioning, properties, protocol."""
+    handle = _lake(ctx).table(table)
+    state = handle.state()
+    files = handle.files()
+    protocol = handle.protocol
+    fields = {
+        "name": handle.name,
+        "id": handle.id,
+        "location": state.location,
+        "version": state.version,
+        "files": files.num_rows,
+        "bytes": pc.sum(files["size"]).as_py() or 0,
+        "columns": {f.name: f"{f.type}{'' if f.nullable else ' not null'}" for f in handle.schema},
+        "partition_columns": list(handle.partition_columns),
+        "properties": handle.properties,
+        "protocol": f"reader {protocol.min_reader_version}, writer {protocol.min_writer_version}",
+        "features": sorted({*(protocol.reader_features or ()), *(protocol.writer_features or ())}),
+    }
+    if as_json:
+        show_json(fields)
+    else:
+        show_fields({**fields, "bytes": size(fields["bytes"]), "columns": _columns(fields["columns"])})
+
+
+def _columns(columns: dict[str, str]) -> str:
+    width = max(map(len, columns), default=0)
+    return "\n".join(f"{name.ljust(width)}  {kind}" for name, kind in columns.items())
+
+
+@cli.command()
+@click.argument("table")
+@click.option("--limit", type=click.IntRange(min=0), help="Only the newest N commits.")
+@_json
+@click.pass_context
+def history(ctx: click.Context, table: str, limit: int | None, as_json: bool) -> None:
+    """Show the commits of a table, newest first."""
+    entries = _lake(ctx).table(table).history(limit)
+    rows = [asdict(entry) for entry in entries]
+    short = [
+        {
+            "version": row["version"],
+            "timestamp": row["timestamp"],
+            "operation": row["operation"],
+            "committer": row["committer"],
+            "added": row["num_added_files"],
+            "removed": row["num_removed_files"],
+            "message": row["message"],
+            "txn_id": row["txn_id"],
+        }
+        for row in rows
+    ]
+    show_rows(rows if as_json else short, as_json=as_json, empty="No commits.")
+
+
+@cli.command()
+@click.argument("table")
+@click.option("--where", help="Only files that may hold rows matching this SQL predicate.")
+@click.option("--version", type=int, help="As of a version.")
+@click.option("--timestamp", help="As of a moment, such as 2026-01-31T12:00:00Z.")
+@_json
+@click.pass_context
+def files(
+    ctx: click.Context,
+    table: str,
+    where: str | None,
+    version: int | None,
+    timestamp: str | None,
+    as_json: bool,
+) -> None:
+    """List the live files of a table."""
+    found = _lake(ctx).table(table).files(where, version=version, timestamp=timestamp).to_pylist()
+    short = [
+        {"path": row["path"], "size": size(row["size"]), "partition_values": row["partition_values"]}
+        for row in found
+    ]
+    show_rows(found if as_json else short, as_json=as_json, empty="No files.")
+
+
+@cli.command()
+@click.option("--keep", is_flag=True, help="Leave the demo's tables in the lake.")
+@click.pass_context
+def demo(ctx: click.Context, keep: bool) -> None:
+    """Commit to three tables at once, provoke a conflict, look at the result."""
+    demo_job.run(_lake(ctx), keep=keep)

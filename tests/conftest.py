@@ -1,0 +1,75 @@
+"""One embedded PostgreSQL, one lake and one server of Debian's for the whole run; a fresh namespace per test."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import deltasql
+from tests.servers import PostgresServer, debian_binaries
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def workdir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Everything that tests leave behind goes below one directory, which is the current one."""
+    path = tmp_path_factory.mktemp("lake")
+    before = Path.cwd()
+    os.chdir(path)
+    yield path
+    os.chdir(before)
+
+
+@pytest.fixture(scope="session")
+def embedded_lake(workdir: Path) -> Iterator[deltasql.Lake]:
+    with deltasql.connect() as lake:
+        yield lake
+
+
+@pytest.fixture(scope="session")
+def debian_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+    binaries = debian_binaries()
+    if binaries is None:
+        pytest.skip("no PostgreSQL of the system's: install one (Debian: postgresql) or set TEST_POSTGRES_BIN")
+    with PostgresServer(binaries, tmp_path_factory.mktemp("pg")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def debian_lake(workdir: Path, debian_server: PostgresServer) -> Iterator[deltasql.Lake]:
+    with deltasql.connect(debian_server.url) as lake:
+        yield lake
+
+
+@pytest.fixture(params=["embedded", "debian"])
+def any_lake(request: pytest.FixtureRequest) -> deltasql.Lake:
+    """The same test on the embedded server and on one of the user's, by URL with a password."""
+    return request.getfixturevalue(f"{request.param}_lake")
+
+
+@pytest.fixture
+def lake(embedded_lake: deltasql.Lake) -> deltasql.Lake:
+    return embedded_lake
+
+
+@pytest.fixture
+def namespace() -> str:
+    return f"n{next(_numbers)}"
+
+
+@pytest.fixture
+def make_table(lake: deltasql.Lake, namespace: str) -> Callable[..., deltasql.Table]:
+    """Tables of the embedded lake, in a namespace of the test's own."""
+    return table_maker(lake, namespace)
+
+
+def table_maker(lake: deltasql.Lake, namespace: str) -> Callable[..., deltasql.Table]:
+    def make(name: str = "t", schema: str = "id BIGINT, day DATE, amount DOUBLE", **kw: object) -> deltasql.Table:
+        return lake.create_table(f"{namespace}.{name}", schema, **kw)
+
+    return make

@@ -1,0 +1,168 @@
+"""A connection that breaks during a commit: the library finds out by itself whether the commit landed."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+import deltasql
+from tests.factories import add
+
+
+class Proxy:
+    """Stands between client and server, and hangs up on the client at a chosen message.
+
+    `cut` is a text of the client's message to wait for. With `deliver` the message reaches the server and only the
+    reply is lost; without it the message is lost as well.
+    """
+
+    def __init__(self, directory: Path, server: str) -> None:
+        self._server = server
+        self.directory = directory
+        self.cut: bytes | None = None
+        self.deliver = True
+        self.refuse = False
+        self.cuts = 0
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(directory / ".s.PGSQL.5432"))
+        self._listener.listen(16)
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                if self.refuse:
+                    client.close()
+                    continue
+                server = socket.socket(socket.AF_UNIX)
+                server.connect(self._server)
+                threading.Thread(target=self._pump, args=(client, server), daemon=True).start()
+
+    def _pump(self, client: socket.socket, server: socket.socket) -> None:
+        with client, server, suppress(OSError):
+            while True:
+                for ready in select.select([client, server], [], [])[0]:
+                    data = ready.recv(1 << 16)
+                    if not data:
+                        return
+                    if ready is client and self.cut is not None and self.cut in data:
+                        self._hang_up(client, server, data)
+                        return
+                    (server if ready is client else client).sendall(data)
+
+    def _hang_up(self, client: socket.socket, server: socket.socket, data: bytes) -> None:
+        self.cut = None
+        self.cuts += 1
+        if self.deliver:
+            server.sendall(data)
+            server.recv(1 << 16)
+        client.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+@contextmanager
+def proxied(lake: deltasql.Lake, directory: Path) -> Iterator[tuple[Proxy, deltasql.Lake]]:
+    info = conninfo_to_dict(lake.dsn)
+    proxy = Proxy(directory, f"{info['host']}/.s.PGSQL.{info.get('port', 5432)}")
+    through = make_conninfo(lake.dsn, host=str(directory))
+    try:
+        with deltasql.connect(through, config={"pool.timeout": "3s"}) as other:
+            yield proxy, other
+    finally:
+        proxy.close()
+
+
+@pytest.fixture
+def short_directory() -> Iterator[Path]:
+    """A unix socket's path has room for 107 bytes."""
+    path = Path(f"/tmp/deltasql-proxy-{os.getpid()}-{threading.get_ident()}")
+    path.mkdir(mode=0o700)
+    yield path
+    for entry in path.iterdir():
+        entry.unlink()
+    path.rmdir()
+
+
+@pytest.mark.parametrize("deliver", [True, False], ids=["reply lost", "request lost"])
+@pytest.mark.parametrize(("files", "message"), [(1, b"dl_commit"), (100, b"commit\x00")], ids=["one call", "copy"])
+def test_lost_during_commit(
+    lake: deltasql.Lake,
+    make_table: Callable[..., deltasql.Table],
+    short_directory: Path,
+    files: int,
+    message: bytes,
+    deliver: bool,
+) -> None:
+    tables = [make_table(name) for name in "ab"]
+    with proxied(lake, short_directory) as (proxy, other):
+        tx = other.begin()
+        for table in tables:
+            tx.stage(table.name, [add() for _ in range(files)])
+        proxy.deliver, proxy.cut = deliver, message
+        if deliver:
+            assert set(tx.commit().values()) == {1}
+        else:
+            with pytest.raises(deltasql.DatabaseUnavailable, match="nothing was written"):
+                tx.commit()
+        assert proxy.cuts == 1
+    assert {t.version for t in tables} == {1 if deliver else 0}
+    assert {t.files().num_rows for t in tables} == {files if deliver else 0}
+
+
+def test_outcome_unknown_when_the_server_cannot_be_asked(
+    lake: deltasql.Lake, make_table: Callable[..., deltasql.Table], short_directory: Path
+) -> None:
+    table = make_table()
+    with proxied(lake, short_directory) as (proxy, other):
+        tx = other.begin()
+        tx.stage(table.name, [add()])
+        proxy.cut, proxy.refuse = b"dl_commit", True
+        with pytest.raises(deltasql.CommitOutcomeUnknown) as caught:
+            tx.commit()
+        proxy.refuse = False
+    assert caught.value.txn_id == tx.id
+    assert lake.store.committed(tx.id) == {table.id: 1}
+
+
+def test_lost_before_commit_writes_nothing(
+    lake: deltasql.Lake, make_table: Callable[..., deltasql.Table], short_directory: Path
+) -> None:
+    table = make_table()
+    with proxied(lake, short_directory) as (proxy, other):
+        tx = other.begin()
+        tx.stage(table.name, [add() for _ in range(100)])
+        proxy.deliver, proxy.cut = False, b"for update"
+        with pytest.raises(deltasql.DatabaseUnavailable):
+            tx.commit()
+    assert table.version == 0
+
+
+def test_a_session_that_the_server_ended_is_replaced(
+    lake: deltasql.Lake, make_table: Callable[..., deltasql.Table], namespace: str
+) -> None:
+    """An idle connection of the pool that the server closed is noticed before anything is sent on it."""
+    table = make_table()
+    with deltasql.connect(lake.dsn, config={"pool.size": 1}) as other:
+        handle = other.table(table.name)
+        assert handle.files().num_rows == 0
+        with psycopg.connect(lake.dsn, autocommit=True) as admin:
+            admin.execute(
+                "select pg_terminate_backend(pid) from pg_stat_activity "
+                "where application_name = 'deltasql' and pid <> pg_backend_pid()"
+            )
+        with other.begin() as tx:
+            tx.stage(handle, [add()])
+        assert tx.versions == {table.name: 1}
+        assert handle.files().num_rows == 1

