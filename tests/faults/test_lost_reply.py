@@ -16,6 +16,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 import deltasql
 from tests.factories import add
+from tests.servers import wait_until
 
 
 class Proxy:
@@ -78,7 +79,7 @@ def proxied(lake: deltasql.Lake, directory: Path) -> Iterator[tuple[Proxy, delta
     proxy = Proxy(directory, f"{info['host']}/.s.PGSQL.{info.get('port', 5432)}")
     through = make_conninfo(lake.dsn, host=str(directory))
     try:
-        with deltasql.connect(through, config={"pool.timeout": "3s"}) as other:
+        with deltasql.connect(through, config={"pool.timeout": "3s", "pool.size": 1}) as other:
             yield proxy, other
     finally:
         proxy.close()
@@ -96,13 +97,12 @@ def short_directory() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("deliver", [True, False], ids=["reply lost", "request lost"])
-@pytest.mark.parametrize(("files", "message"), [(1, b"dl_commit"), (100, b"commit\x00")], ids=["one call", "copy"])
+@pytest.mark.parametrize("files", [1, 100], ids=["one call", "copy"])
 def test_lost_during_commit(
     lake: deltasql.Lake,
     make_table: Callable[..., deltasql.Table],
     short_directory: Path,
     files: int,
-    message: bytes,
     deliver: bool,
 ) -> None:
     tables = [make_table(name) for name in "ab"]
@@ -110,7 +110,7 @@ def test_lost_during_commit(
         tx = other.begin()
         for table in tables:
             tx.stage(table.name, [add() for _ in range(files)])
-        proxy.deliver, proxy.cut = deliver, message
+        proxy.deliver, proxy.cut = deliver, _last_message(tx, files)
         if deliver:
             assert set(tx.commit().values()) == {1}
         else:
@@ -121,6 +121,11 @@ def test_lost_during_commit(
     assert {t.files().num_rows for t in tables} == {files if deliver else 0}
 
 
+def _last_message(tx: deltasql.Transaction, files: int) -> bytes:
+    """What only the message that commits holds: the call with the transaction's id, or COMMIT itself."""
+    return b"commit\x00" if files > 1 else str(tx.id).encode()
+
+
 def test_outcome_unknown_when_the_server_cannot_be_asked(
     lake: deltasql.Lake, make_table: Callable[..., deltasql.Table], short_directory: Path
 ) -> None:
@@ -128,7 +133,7 @@ def test_outcome_unknown_when_the_server_cannot_be_asked(
     with proxied(lake, short_directory) as (proxy, other):
         tx = other.begin()
         tx.stage(table.name, [add()])
-        proxy.cut, proxy.refuse = b"dl_commit", True
+        proxy.cut, proxy.refuse = _last_message(tx, 1), True
         with pytest.raises(deltasql.CommitOutcomeUnknown) as caught:
             tx.commit()
         proxy.refuse = False
@@ -158,10 +163,8 @@ def test_a_session_that_the_server_ended_is_replaced(
         handle = other.table(table.name)
         assert handle.files().num_rows == 0
         with psycopg.connect(lake.dsn, autocommit=True) as admin:
-            admin.execute(
-                "select pg_terminate_backend(pid) from pg_stat_activity "
-                "where application_name = 'deltasql' and pid <> pg_backend_pid()"
-            )
+            ended = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'deltasql'"
+            wait_until(lambda: not admin.execute(ended).fetchall())
         with other.begin() as tx:
             tx.stage(handle, [add()])
         assert tx.versions == {table.name: 1}

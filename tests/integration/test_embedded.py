@@ -6,7 +6,7 @@ root, "an ordinary user" is `nobody`, with the capability to read root's home, w
 
 from __future__ import annotations
 
-import errno
+import fcntl
 import os
 import pwd
 import shutil
@@ -23,13 +23,13 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from deltasql.embedded import EmbeddedServer, account, binaries, launch, postmaster
+from deltasql.embedded import EmbeddedServer, account, binaries, launch, postmaster, sharing
 from deltasql.embedded.server import _conninfo
 from deltasql.errors import DatabaseUnavailable, UsageError
 
-pytestmark = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="looks at processes through /proc"
-)
+Patch = pytest.MonkeyPatch
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc")
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root picks an account")
 
 CLIENT = """
@@ -141,11 +141,8 @@ def as_ordinary() -> list[str]:
         return []
     user = ordinary_user()
     prefix = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
-    prefix += [
-        "--securebits=+no_setuid_fixup",
-        "--inh-caps=+dac_read_search",
-        "--ambient-caps=+dac_read_search",
-    ]
+    prefix += [f"--{kind}-caps=+dac_read_search" for kind in ("inh", "ambient")]
+    prefix += ["--securebits=+no_setuid_fixup"]
     tried = subprocess.run([*prefix, sys.executable, "-c", "import psycopg"], capture_output=True, text=True)
     if tried.returncode:
         pytest.skip(f"nobody cannot run {sys.executable}: {tried.stderr.strip()}")
@@ -194,7 +191,9 @@ def test_cold_start_gives_a_working_query_within_three_seconds(tmp_path: Path) -
     with EmbeddedServer.start(tmp_path / "new") as server:
         assert ask(server.dsn) == 1
         assert time.monotonic() - begin < 3
+        pid = postmaster_pid(tmp_path / "new")
     assert is_stopped(tmp_path / "new")
+    assert not Path(f"/proc/{pid}").exists(), "no zombie either"
 
 
 def test_warm_start_gives_what_was_committed_within_one_second(root: Path) -> None:
@@ -209,9 +208,7 @@ def test_warm_start_gives_what_was_committed_within_one_second(root: Path) -> No
 def test_cluster_is_utf8_in_locale_c_durable_and_sized(root: Path) -> None:
     with EmbeddedServer.start(root) as server, psycopg.connect(server.dsn) as connection:
         settings = dict(connection.execute("select name, setting from pg_settings").fetchall())
-        collation = connection.execute(
-            "select datcollate from pg_database where datname = 'postgres'"
-        ).fetchone()
+        collations = connection.execute("select distinct datcollate from pg_database").fetchall()
     wanted = {
         "server_encoding": "UTF8",
         "fsync": "on",
@@ -231,9 +228,7 @@ def test_cluster_is_utf8_in_locale_c_durable_and_sized(root: Path) -> None:
 def test_only_named_users_may_connect_and_only_as_peers(root: Path) -> None:
     with EmbeddedServer.start(root) as server, psycopg.connect(server.dsn) as connection:
         rules = connection.execute("select type, auth_method, options from pg_hba_file_rules").fetchall()
-        users = {
-            name for (name,) in connection.execute("select sys_name from pg_ident_file_mappings").fetchall()
-        }
+        users = {name for (name,) in connection.execute("select sys_name from pg_ident_file_mappings")}
         own = connection.info.host
     assert rules == [("local", "peer", ["map=deltasql"])]
     assert users <= {"root", pwd.getpwuid((root / "postgres").stat().st_uid).pw_name}
@@ -255,13 +250,10 @@ def test_any_role_may_be_taken(root: Path) -> None:
 
 
 def test_variables_of_postgresql_and_the_locale_do_not_disturb(root: Path, monkeypatch: Patch) -> None:
-    for name, value in {
-        "PGPORT": "7777",
-        "PGDATA": "/nowhere",
-        "LC_ALL": "xx_XX",
-        "PGOPTIONS": "-c nonsense=1",
-    }.items():
-        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PGPORT", "7777")
+    monkeypatch.setenv("PGDATA", "/nowhere")
+    monkeypatch.setenv("PGOPTIONS", "-c nonsense=1")
+    monkeypatch.setenv("LC_ALL", "xx_XX")
     with EmbeddedServer.start(root) as server:
         monkeypatch.delenv("PGOPTIONS")
         assert ask(server.dsn, "show port") == "5432"
@@ -303,9 +295,7 @@ def test_failed_initdb_tells_what_it_said_and_leaves_nothing(tmp_path: Path, mon
 def test_postgres_that_ends_during_start_tells_its_log(root: Path) -> None:
     with (root / "postgres" / "postgresql.conf").open("a") as file:
         file.write("nonsense = 1\n")
-    with pytest.raises(
-        DatabaseUnavailable, match='unrecognized configuration parameter "nonsense"'
-    ) as raised:
+    with pytest.raises(DatabaseUnavailable, match=r'unrecognized .* "nonsense"') as raised:
         EmbeddedServer.start(root)
     assert str(root / "postgres.log") in str(raised.value)
     assert is_stopped(root)
@@ -436,11 +426,12 @@ def test_forked_child_that_lives_on_blocks_nobody(root: Path) -> None:
 
 
 def test_interrupt_of_the_terminal_spares_the_server(root: Path) -> None:
-    with client(root) as other:
-        os.killpg(other.process.pid, signal.SIGINT)
-        other.process.wait(timeout=20)
-        assert os.getsid(postmaster_pid(root)) == postmaster_pid(root)
-        EmbeddedServer.start(root).close()
+    with client(root) as starter, EmbeddedServer.start(root) as server:
+        pid = postmaster_pid(root)
+        os.killpg(starter.process.pid, signal.SIGINT)
+        starter.process.wait(timeout=20)
+        assert ask(server.dsn) == 1
+        assert postmaster_pid(root) == pid
     assert is_stopped(root)
 
 
@@ -466,6 +457,17 @@ def test_starter_killed_right_after_the_start_leaves_a_usable_server(root: Path,
     with EmbeddedServer.start(root) as server:
         assert ask(server.dsn) == 1
     wait_for(lambda: is_stopped(root))
+
+
+def test_server_that_comes_first_is_joined(root: Path, monkeypatch: Patch) -> None:
+    """As when its starter is killed before postmaster.pid is there, which is too short a time to hit."""
+    look, looks = launch._attach, iter([None])
+    monkeypatch.setattr(launch, "_attach", lambda data: next(looks, look(data)))
+    with client(root) as other, EmbeddedServer.start(root) as server:
+        assert server.dsn == other.dsn
+        assert ask(server.dsn) == 1
+        assert "already exists" in (root / "postgres.log").read_text(), "a second one was started in vain"
+    assert is_stopped(root)
 
 
 def test_killed_postmaster_is_replaced_at_once_with_committed_data_intact(root: Path) -> None:
@@ -508,7 +510,6 @@ def test_recycled_pid_is_neither_trusted_nor_signalled(root: Path, shared_memory
     try:
         lines = pid_file.read_text().splitlines()[: 8 if shared_memory == "as it was" else 2]
         pid_file.write_text("\n".join([str(unrelated.pid), *lines[1:]]) + "\n")
-        (root / "postgres.lock").touch()
         with EmbeddedServer.start(root) as again:
             assert ask(again.dsn) == 1
         assert unrelated.poll() is None
@@ -581,20 +582,19 @@ def test_server_that_is_stopping_is_waited_for(root: Path) -> None:
         assert ask(old.dsn) == 1
 
 
-def test_server_without_its_socket_is_an_error_and_makes_room(root: Path, monkeypatch: Patch) -> None:
+def test_server_without_its_socket_is_replaced_unless_others_use_it(root: Path, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(launch, "LINGER_SECONDS", 0.3)
     with client(root) as other:
+        unreachable = postmaster_pid(root)
         next(root.glob("deltasql-*/.s.PGSQL.5432")).unlink()
-        monkeypatch.setattr(launch, "START_SECONDS", 0.3)
         with pytest.raises(DatabaseUnavailable, match="does not serve"):
             EmbeddedServer.start(root)
-        assert servers_below(root), "others may still work with it"
+        assert unreachable in servers_below(root), "the other may still have connections"
         other.process.kill()
         other.process.wait()
-        with pytest.raises(DatabaseUnavailable, match="does not serve"):
-            EmbeddedServer.start(root)
-    monkeypatch.undo()
-    with EmbeddedServer.start(root) as server:
-        assert ask(server.dsn) == 1
+        with EmbeddedServer.start(root) as server:
+            assert ask(server.dsn) == 1
+            assert unreachable not in servers_below(root)
 
 
 # Directories
@@ -619,9 +619,9 @@ def test_handle_of_a_deleted_directory_leaves_the_new_server_alone(root: Path, t
         assert new.dsn != old.dsn, "the old server removes its own socket when it stops, not this one"
         old.close()
         assert ask(new.dsn) == 1
-        with EmbeddedServer.start(tmp_path / "moved"):
-            pass
-        wait_for(lambda: old_pid not in servers_below(tmp_path))
+        with EmbeddedServer.start(tmp_path / "moved") as moved:
+            assert ask(moved.dsn, "show data_directory") == str(tmp_path / "moved" / "postgres")
+        assert old_pid not in servers_below(tmp_path)
         assert ask(new.dsn) == 1
 
 
@@ -758,18 +758,18 @@ def test_root_with_programs_under_a_closed_parent_starts(root: Path, tmp_path: P
 
 
 @as_root
-def test_server_that_reads_everything_serves_root_alone(root: Path) -> None:
+def test_server_that_reads_everything_serves_root_alone(
+    their_directory: Path, as_ordinary: list[str]
+) -> None:
     """Its account would read every file through COPY, were it let in."""
+    root = their_directory / "root"
+    their_directory.parent.chmod(0o700)
     with EmbeddedServer.start(root) as server:
-        owner = pwd.getpwuid((root / "postgres").stat().st_uid)
-        identity = {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []}
-        assert owner.pw_uid != 0
-        for closed in (root.parent, root.parent.parent, root.parent.parent.parent):
-            assert closed == Path(closed.root) or closed.stat().st_uid == 0
-        prefix = [*account.Account(owner.pw_name, owner.pw_uid, owner.pw_gid, reads_all=True)._prefix()]
         script = f"import psycopg; psycopg.connect({server.dsn!r})"
-        tried = subprocess.run([*prefix, sys.executable, "-c", script], capture_output=True, text=True)
-        assert "Peer authentication failed" in tried.stderr, (tried.stderr, identity)
+        tried = subprocess.run([*as_ordinary, sys.executable, "-c", script], capture_output=True, text=True)
+        assert "Peer authentication failed" in tried.stderr
+        assert "refuses this user" in refusal(root, *as_ordinary)
+        assert ask(server.dsn) == 1
 
 
 @as_root
@@ -780,8 +780,6 @@ def test_root_that_cannot_give_the_capability_is_told_the_closed_directory(
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
     moved = root.rename(closed / "root")
-    for parent in (tmp_path.parent, tmp_path.parent.parent):
-        assert parent.stat().st_mode & 0o1 == 0, "pytest keeps its directories closed"
     outermost = next(place for place in reversed(moved.parents) if not place.stat().st_mode & 0o1)
     if lack == "setpriv":
         told = refusal(moved, env={"PATH": "/nonexistent"})
@@ -918,13 +916,8 @@ def test_connection_string_quotes_what_libpq_would_split() -> None:
 
 
 def test_lock_that_another_process_holds_too_long_is_named(root: Path, monkeypatch: Patch) -> None:
-    import fcntl
-
-    from deltasql.embedded import sharing
-
     monkeypatch.setattr(sharing, "LOCK_SECONDS", 0.1)
     with (root / "postgres.lock").open("a") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(DatabaseUnavailable, match=str(root / "postgres.lock")):
             EmbeddedServer.start(root)
-    assert errno.EACCES in sharing._USERS_TO_MEND

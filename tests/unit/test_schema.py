@@ -254,8 +254,8 @@ def test_delta_types_in_arrow() -> None:
     schema = arrow_schema(
         schema_string(
             "a BYTE, b SHORT, c INT, d BIGINT NOT NULL, e FLOAT, f DOUBLE, g DECIMAL(10,2), h STRING, "
-            "i BINARY, j BOOLEAN, k DATE, l TIMESTAMP, m TIMESTAMP_NTZ, n VOID, o ARRAY<INT>, p MAP<STRING, INT>, "
-            "q STRUCT<r: INT NOT NULL>"
+            "i BINARY, j BOOLEAN, k DATE, l TIMESTAMP, m TIMESTAMP_NTZ, n VOID, o ARRAY<INT>, "
+            "p MAP<STRING, INT>, q STRUCT<r: INT NOT NULL>"
         )
     )
     assert schema.names == list("abcdefghijklmnopq")
@@ -409,7 +409,7 @@ _types = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(_struct_fields(_types))
 def test_arrow_to_delta_to_arrow_is_the_identity(columns: list[pa.Field]) -> None:
     schema = pa.schema(columns)

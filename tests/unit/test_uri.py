@@ -79,8 +79,7 @@ def test_table_uris(uri: str, target: Target) -> None:
 )
 def test_any_connection_string_has_table_uris(dsn: str, uri: str) -> None:
     assert table_uri(parse_lake_url(dsn), "s", "t") == uri
-    again = parse_table_uri(uri)
-    assert table_uri(again, "s", "t") == uri
+    assert table_uri(parse_table_uri(uri), "s", "t") == uri
 
 
 def test_without_a_database_a_table_has_no_uri() -> None:
@@ -157,17 +156,14 @@ _word = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_
 
 
 @settings(max_examples=100, deadline=None)
-@given(_word, _word)
-def test_keyword_passwords_are_hidden_however_they_are_written(password: str, database: str) -> None:
-    lake = parse_lake_url("dbname=x")
+@given(_word)
+def test_a_password_is_hidden_and_kept_whatever_it_holds(password: str) -> None:
     quoted = password.replace("\\", r"\\").replace("'", r"\'")
     dsn = f"dbname=x password='{quoted}'"
     assert redact(dsn) == "dbname=x password=***"
     uri = table_uri(Target("postgres", dsn), "s", "t")
     assert redact(uri) == "deltasql://postgres/x/s/t?password=***"
-    again = parse_table_uri(uri)
-    assert table_uri(again, "s", "t") == uri
-    assert lake.dsn == "dbname=x"
+    assert table_uri(parse_table_uri(uri), "s", "t") == uri
 
 
 # --- names

@@ -15,8 +15,8 @@ from difflib import get_close_matches
 from typing import Any
 
 import pyarrow as pa
-import sqlglot
 from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, TokenError
 
 from deltasql.core.bounds import ColumnPath
@@ -26,7 +26,7 @@ Node = Any  # exp.Expression, or its base class in newer releases of sqlglot
 
 _DIALECT = "spark"
 _SHOWN = 200
-_DEEP = 20_000
+_DEEP = 8_000
 _deep_lock = threading.Lock()
 _FILE_ALONE = "a predicate is decided for each row by itself"
 _REFUSED: tuple[tuple[type[Any], str], ...] = (
@@ -60,7 +60,10 @@ class Source:
         shown = self.text if len(self.text) <= _SHOWN else self.text[:_SHOWN] + "…"
         where = f", {self._place(start)}" if start is not None else ""
         subject = f"table {self.table}: predicate" if self.table else "predicate"
-        return ValidationError(f"{subject} {shown!r}{where}: {problem}.", table=self.table, value=self.text)
+        end = "" if problem.endswith("?") else "."
+        return ValidationError(
+            f"{subject} {shown!r}{where}: {problem}{end}", table=self.table, value=self.text
+        )
 
     def _place(self, start: int) -> str:
         before = self.text[:start]
@@ -91,19 +94,24 @@ def parse_condition(source: Source) -> tuple[Node, frozenset[str]]:
     if end is not None:
         raise source.error("it holds several statements: give one condition", end.start)
     try:
-        tree: Node = sqlglot.parse_one(source.text, dialect=_DIALECT, into=exp.Condition)
+        tree = Dialect.get_or_raise(_DIALECT).parser().parse_into(exp.Condition, tokens, source.text)[0]
     except ParseError as error:
         raise _syntax_error(source, error) from None
-    for node in tree.walk():
-        for kind, problem in _REFUSED:
-            if isinstance(node, kind):
-                raise source.error(problem, _start(node))
+    _refuse(tree, source)
     return tree, frozenset(_doubtful(tokens, source.text))
+
+
+def _refuse(tree: Node, source: Source) -> None:
+    kinds = tuple(kind for kind, _ in _REFUSED)
+    bad = next((node for node in tree.walk() if isinstance(node, kinds)), None)
+    if bad is not None:
+        problem = next(problem for kind, problem in _REFUSED if isinstance(bad, kind))
+        raise source.error(problem, _start(bad))
 
 
 def _tokens(source: Source) -> list[Any]:
     try:
-        tokens = sqlglot.tokenize(source.text, read=_DIALECT)
+        tokens = Dialect.get_or_raise(_DIALECT).tokenize(source.text)
     except TokenError:
         opened = max(map(source.text.rfind, ("'", '"', "`", "/*")))
         raise source.error("a quote or a comment is opened here and not closed", opened) from None
@@ -121,10 +129,12 @@ def _doubtful(tokens: Sequence[Any], text: str) -> Iterator[str]:
 
 def _syntax_error(source: Source, error: ParseError) -> ValidationError:
     details = error.errors[0] if error.errors else {}
-    before = details.get("start_context") or ""
-    highlight = details.get("highlight") or ""
-    start = source.text.find(before + highlight) + len(before) if highlight else len(source.text)
-    problem = f"it is no condition in Spark's SQL, see {highlight!r}" if highlight else "it is no condition"
+    word = details.get("highlight") or ""
+    lines = source.text.splitlines(keepends=True)[: details.get("line", 1) - 1]
+    start = sum(map(len, lines)) + details.get("col", 1) - len(word)
+    problem = (
+        f"it is no condition in Spark's SQL, see {word!r}" if word else "it is no condition in Spark's SQL"
+    )
     return source.error(f"{problem}: compare columns with values, as in id = 5 AND day > '2026-01-01'", start)
 
 
@@ -224,6 +234,6 @@ def _field(parent: pa.Schema | pa.StructType, name: str) -> pa.Field | None:
 
 
 def _compared_type(chain: Sequence[pa.Field]) -> pa.DataType:
-    """CHAR columns are stored as strings, but Spark pads what they are compared with: undecided, like binary."""
+    """CHAR columns hold strings, but Spark pads what they are compared with: undecided, like binary."""
     padded = any(_CHAR.search((part.metadata or {}).get(_CHAR_METADATA, b"")) for part in chain)
     return pa.binary() if padded else chain[-1].type

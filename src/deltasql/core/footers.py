@@ -365,6 +365,10 @@ def plan_footers(
     )
 
 
+# Spark leaves this column, all null, in data files that it writes beside a change data feed.
+_CHANGE_TYPE = "_change_type"
+
+
 def _storage(type_: pa.DataType) -> pa.DataType:
     return _storage(type_.storage_type) if isinstance(type_, pa.BaseExtensionType) else type_
 
@@ -453,6 +457,8 @@ class _Walk:
     def _extra(self, names: Collection[str], known: list[str], parent: Path) -> None:
         by_case = {name.lower(): name for name in known}
         for name in names:
+            if not parent and name == _CHANGE_TYPE:
+                continue
             twin = by_case.get(name.lower())
             hint = f", which has {twin!r}" if twin else ""
             self.problems.append(f"column {_dotted(parent, name)} is not in the table{hint}")

@@ -40,8 +40,9 @@ class _Conjunct:
     """One of the conditions that AND joins at the top."""
 
     text: str
-    roots: frozenset[str]
     columns: frozenset[ColumnPath]
+    data_columns: frozenset[ColumnPath]
+    partition_only: bool
     question: Question
 
 
@@ -56,7 +57,6 @@ class Predicate:
     """Those whose bounds come from statistics."""
     partition_only: bool
     """Does it use partition columns and nothing else, so that partition values alone decide?"""
-    partition_columns: frozenset[str] = dataclass_field(repr=False)
     conjuncts: tuple[_Conjunct, ...] = dataclass_field(repr=False)
 
     @classmethod
@@ -68,15 +68,14 @@ class Predicate:
         with room_for_nesting(source):
             tree, doubtful = parse_condition(source)
             compiler = _Compiler(Names(schema, source), doubtful)
-            conjuncts = tuple(compiler.conjuncts(tree))
-        return cls._of(text, conjuncts, frozenset(partition_columns))
+            conjuncts = tuple(compiler.conjuncts(tree, frozenset(partition_columns)))
+        return cls._of(text, conjuncts)
 
     @classmethod
-    def _of(cls, text: str, conjuncts: tuple[_Conjunct, ...], partitions: frozenset[str]) -> Predicate:
+    def _of(cls, text: str, conjuncts: tuple[_Conjunct, ...]) -> Predicate:
         columns = frozenset[ColumnPath]().union(*(part.columns for part in conjuncts))
-        roots = frozenset[str]().union(*(part.roots for part in conjuncts))
-        data_columns = frozenset(path for path in columns if path[0] not in partitions)
-        return cls(text, columns, data_columns, roots <= partitions, partitions, conjuncts)
+        data_columns = frozenset[ColumnPath]().union(*(part.data_columns for part in conjuncts))
+        return cls(text, columns, data_columns, all(part.partition_only for part in conjuncts), conjuncts)
 
     def may_match(self, bounds: Mapping[ColumnPath, Bounds], n: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """For each of n files: may it hold a matching row? A column without bounds is unknown."""
@@ -84,10 +83,8 @@ class Predicate:
 
     def partition_part(self) -> Predicate | None:
         """The conditions, joined by AND, that only use partition columns; None if there are none."""
-        parts = tuple(part for part in self.conjuncts if part.roots and part.roots <= self.partition_columns)
-        if not parts:
-            return None
-        return self._of(" AND ".join(part.text for part in parts), parts, self.partition_columns)
+        parts = tuple(part for part in self.conjuncts if part.partition_only and part.columns)
+        return self._of(" AND ".join(part.text for part in parts), parts) if parts else None
 
 
 _FLIPPED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -102,6 +99,7 @@ _OPERATORS: dict[type[Any], str] = {
 }
 _UNKNOWN = Fixed(None)
 _NEVER = Fixed(False)
+_FEW = 4
 _WILDCARDS = frozenset("%_\\")
 _LAST_CHARACTER = 0x10FFFF
 _SURROGATES = range(0xD800, 0xE000)
@@ -114,16 +112,16 @@ class _Compiler:
     names: Names
     doubtful: frozenset[str]
 
-    def conjuncts(self, tree: Node) -> Iterator[_Conjunct]:
+    def conjuncts(self, tree: Node, partitions: frozenset[str]) -> Iterator[_Conjunct]:
         for node in _joined(tree, exp.And):
             references = list(self.names.references(node))
+            columns = frozenset(reference.path for reference in references if reference.path)
             yield _Conjunct(
-                node.sql(dialect="spark")
-                if not isinstance(node, exp.Or)
-                else f"({node.sql(dialect='spark')})",
-                frozenset(reference.root for reference in references),
-                frozenset(reference.path for reference in references if reference.path),
-                self.question(node, negated=False),
+                text=_text(node),
+                columns=columns,
+                data_columns=frozenset(path for path in columns if path[0] not in partitions),
+                partition_only=all(reference.root in partitions for reference in references),
+                question=self.question(node, negated=False),
             )
 
     def question(self, node: Node, *, negated: bool) -> Question:
@@ -261,6 +259,11 @@ def _joined(node: Node, kind: type[Any]) -> Iterator[Node]:
             yield part
 
 
+def _text(node: Node) -> str:
+    text: str = node.sql(dialect="spark")
+    return f"({text})" if isinstance(node, exp.Or) else text
+
+
 def _against(column: Column, operator: str, value: Value) -> Question:
     literal = fit(value, column.type)
     if literal is None:
@@ -311,7 +314,11 @@ def _one_of(column: Column, literals: Sequence[Fitted], *, negated: bool) -> Que
         else:
             lows.append(low)
             highs.append(high)
-    return OneOf(column, pa.array(lows, type), pa.array(highs, type), negated)
+    if len(lows) > _FEW:
+        return OneOf(column, pa.array(lows, type), pa.array(highs, type), negated)
+    ends = zip(pa.array(lows, type), pa.array(highs, type), strict=True)
+    each = tuple(Compare(column, "<>" if negated else "=", Fitted(*pair)) for pair in ends)
+    return All(each) if negated else Either(each)
 
 
 def _plain(value: pa.Scalar) -> Any:

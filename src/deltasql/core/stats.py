@@ -52,8 +52,8 @@ __all__ = [
     "unknown_bounds",
 ]
 
-_PIECE_ROWS = 16_384
-_SLOW_ROWS = 64
+_PIECE_ROWS = 65_536
+_SLOW_ROWS = 512
 _MIN_BLOCK = 1 << 20
 # Typed once: pyarrow looks for pandas whenever it has to infer a type.
 _ZERO = pa.scalar(0, INT)
@@ -185,7 +185,8 @@ def _joined(lines: pa.StringArray) -> pa.Buffer:
 
 
 def _read_one_by_one(texts: pa.Array, type: pa.StructType) -> pa.Array:
-    return pa.array([_cleaned(_loads(text), type) for text in texts.to_pylist()], type)
+    clean = _cleaner(type)
+    return pa.array([clean(_loads(text)) for text in texts.to_pylist()], type)
 
 
 def _loads(text: str | None) -> Any:
@@ -195,28 +196,36 @@ def _loads(text: str | None) -> Any:
         return None
 
 
-def _cleaned(value: Any, type: pa.DataType) -> Any:
-    """The value if it is of the type, else null."""
-    if pa.types.is_struct(type):
-        return (
-            {f.name: _cleaned(value.get(f.name), f.type) for f in type} if isinstance(value, dict) else None
-        )
-    if type == BOOL:
-        return value if isinstance(value, bool) else None
-    if isinstance(value, bool):
-        return None
-    if type == INT:
-        return value if isinstance(value, int) and -(2**63) <= value < 2**63 else None
-    if type == DOUBLE:
-        return _as_double(value) if isinstance(value, int | float) else None
-    return value if isinstance(value, str) and _is_utf8(value) else None
+def _cleaner(type: pa.DataType) -> Callable[[Any], Any]:
+    """A function that gives back a JSON value of the type, and null for any other."""
+    if not pa.types.is_struct(type):
+        return _CLEANERS[type]
+    inner = [(field.name, _cleaner(field.type)) for field in type]
+
+    def clean(value: Any) -> Any:
+        return {name: each(value.get(name)) for name, each in inner} if isinstance(value, dict) else None
+
+    return clean
 
 
-def _as_double(value: float) -> float | None:
+def _clean_int(value: Any) -> int | None:
+    is_int = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_int and -(2**63) <= value < 2**63 else None
+
+
+def _clean_double(value: Any) -> float | None:
     try:
-        return float(value)
+        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
     except OverflowError:
         return None
+
+
+_CLEANERS: dict[pa.DataType, Callable[[Any], Any]] = {
+    BOOL: lambda value: value if isinstance(value, bool) else None,
+    INT: _clean_int,
+    DOUBLE: _clean_double,
+    STRING: lambda value: value if isinstance(value, str) and _is_utf8(value) else None,
+}
 
 
 def _is_utf8(text: str) -> bool:

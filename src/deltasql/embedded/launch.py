@@ -38,6 +38,13 @@ def running_server(root: Path) -> Path:
     return _attach(data) or _launch(root, data)
 
 
+def clear_unreachable(data: Path) -> None:
+    """Stop a server that nobody uses and nobody can: its directory was moved, or its socket removed."""
+    server = postmaster.read(data)
+    if server and _is_unreachable(server):
+        stop(data)
+
+
 def stop(data: Path) -> None:
     """Stop the server with a fast shutdown, or where that takes too long with an immediate one."""
     server = postmaster.read(data)
@@ -77,6 +84,11 @@ def _serving(server: Postmaster) -> Path | None:
     return None
 
 
+def _is_unreachable(server: Postmaster) -> bool:
+    """The socket exists before postmaster.pid names its directory, and as long as the server runs."""
+    return server.socket_dir is not None and not (server.socket_dir / SOCKET_NAME).exists() and server.runs()
+
+
 def _lose_patience(server: Postmaster, waited: float) -> None:
     if waited > LINGER_SECONDS and not server.runs():
         raise DatabaseUnavailable(
@@ -84,7 +96,7 @@ def _lose_patience(server: Postmaster, waited: float) -> None:
             "backends of it still hold its shared memory; a new server beside them would destroy data. They "
             f"go when their query ends; or end the `postgres` processes that work in {server.data}."
         )
-    if waited > START_SECONDS:
+    if waited > (LINGER_SECONDS if _is_unreachable(server) else START_SECONDS):
         raise DatabaseUnavailable(
             f"the PostgreSQL server {server.pid} of {server.data} runs but does not serve at "
             f"{server.socket_dir} after {waited:.0f} s; its log is {server.data.parent / 'postgres.log'}. "

@@ -17,7 +17,7 @@ from pathlib import Path
 from deltasql.embedded.account import account_for
 from deltasql.embedded.advice import OWN_SERVER
 from deltasql.embedded.files import make_directory, open_file
-from deltasql.embedded.launch import running_server, stop
+from deltasql.embedded.launch import clear_unreachable, running_server, stop
 from deltasql.embedded.waiting import wait_until
 from deltasql.errors import DatabaseUnavailable, UsageError
 
@@ -51,6 +51,8 @@ class Lease:
 
     def _enter(self) -> Path:
         try:
+            if _try_lock(self._file):
+                clear_unreachable(self._root / "postgres")
             fcntl.flock(self._file, fcntl.LOCK_SH)
             return running_server(self._root)
         except BaseException:

@@ -7,19 +7,21 @@ it are seen at one moment.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
 
 import adbc_driver_manager
 import pyarrow as pa
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from deltasql.errors import DatabaseError
+from deltasql.errors import DatabaseError, DatabaseUnavailable
 from deltasql.store.database import Database
 from deltasql.store.queries import queries
 from deltasql.store.sqlstate import translate_state
+
+T = TypeVar("T")
 
 FILE_COLUMNS = (
     "commit_id",
@@ -46,18 +48,32 @@ class ArrowSession:
         self._connection: Any = None
         self._lock = threading.RLock()
 
-    @contextmanager
-    def snapshot(self) -> Iterator[ArrowSession]:
-        """Everything asked inside sees the database at one moment."""
+    def read(self, question: Callable[[ArrowSession], T]) -> T:
+        """Ask something; all of it sees the database at one moment.
+
+        A connection that lay idle may have been closed by the server: the question, which only reads, is then asked
+        once more on a new one.
+        """
         with self._lock:
+            fresh = self._connection is None
             try:
-                yield self
-            except adbc_driver_manager.Error as error:
-                self.close()
-                raise _translate(error) from error
-            finally:
-                if self._connection is not None:
-                    self._connection.rollback()
+                return self._ask(question)
+            except DatabaseUnavailable:
+                if fresh:
+                    raise
+                return self._ask(question)
+
+    def _ask(self, question: Callable[[ArrowSession], T]) -> T:
+        try:
+            answer = question(self)
+            self._connection.rollback()
+        except adbc_driver_manager.Error as error:
+            self.close()
+            raise _translate(error) from error
+        except BaseException:
+            self.close()
+            raise
+        return answer
 
     def table(self, name: str, /, **values: Any) -> pa.Table:
         """The rows of a named query; values are quoted by psycopg."""
@@ -91,10 +107,8 @@ class ArrowSession:
         with self._lock:
             if self._connection is not None:
                 connection, self._connection = self._connection, None
-                try:
+                with suppress(adbc_driver_manager.Error):  # a connection that is lost already
                     connection.close()
-                except adbc_driver_manager.Error as error:
-                    raise _translate(error) from error
 
 
 def _translate(error: adbc_driver_manager.Error) -> DatabaseError:

@@ -21,7 +21,7 @@ from deltasql.core.actions import CommitInfo
 from deltasql.core.changes import TableCommit
 from deltasql.core.conflicts import AddedFile, RemovedFile, Winner, check, isolation_of
 from deltasql.errors import (
-    ConcurrentDeleteDelete,
+    CommitConflict,
     DatabaseError,
     DeltaSqlError,
     TableExists,
@@ -262,35 +262,26 @@ def _find(connection: Connection, part: Part, paths: list[str]) -> dict[str, lis
 
 
 def _not_live(connection: Connection, part: Part, path: str, found: Sequence[Row]) -> DeltaSqlError:
-    """Why a file cannot be removed: a winner was faster, or it never was in the table."""
-    state = part.commit.state
-    removers = [f["removed_by"] for f in found if f["removed_by"] is not None]
-    for remover in reversed(removers):
-        for winner in fetch(connection, "version_of_commit", {"commit_id": remover}):
-            if winner["version"] > state.version:
-                return _lost_file(part, path, winner)
-    return ValidationError(
-        f"table {state.name}: cannot remove {path!r}: it is not in the table at version {state.version}. Paths are "
-        f"compared byte for byte; `deltasql files {state.name}` lists them",
-        table=state.name,
-        table_id=state.table_id,
-        value=path,
-    )
-
-
-def _lost_file(part: Part, path: str, winner: Mapping[str, Any]) -> DeltaSqlError:
+    """Why a file cannot be removed: a winner was faster, or it is not in the table."""
     state, expected = part.commit.state, part.commit.expected_version
+    removers = [f["removed_by"] for f in found if f["removed_by"] is not None]
+    won = [w for r in removers for w in fetch(connection, "version_of_commit", {"commit_id": r})]
+    if not any(w["version"] > state.version for w in won):
+        return ValidationError(
+            f"table {state.name}: cannot remove {path!r}: it is not in the table at version {state.version}. Paths "
+            f"are compared byte for byte; `deltasql files {state.name}` lists them",
+            table=state.name,
+            table_id=state.table_id,
+            value=path,
+        )
     if expected is not None:
-        return VersionConflict(state.table_id, expected, winner["version"], state.name)
-    return ConcurrentDeleteDelete(
-        f"a file that we remove was removed ({path})",
-        table_id=state.table_id,
-        table=state.name,
-        winner=winner["version"],
-        operation=winner["operation"],
-        committer=winner["committer"],
-        txn_id=str(winner["txn_id"]),
-    )
+        head = fetch(connection, "heads", {"keys": [part.key]})[0]["current_version"]
+        return VersionConflict(state.table_id, expected, head, state.name)
+    try:
+        check(part.commit, fetch_winners(connection, part))
+    except CommitConflict as conflict:
+        return conflict
+    return DatabaseError(f"table {state.name}: {path!r} was removed and no commit tells by whom")
 
 
 def place_again(database: Database, parts: Sequence[Part]) -> None:

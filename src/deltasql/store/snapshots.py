@@ -57,13 +57,16 @@ class Snapshots:
 
     def live(self, state: TableState, predicate: Predicate | None) -> FilesAt:
         """The live files at the head: all of them, or those that may hold matching rows."""
-        with self._lock, self._session.snapshot() as session:
-            head = session.table("arrow_head", table_key=state.table_key).to_pylist()[0]
-            if head["shape_version"] != state.shape_version:
-                raise Moved
-            bounds = FileBounds(state, self._partitions(state))
-            files = self._live(session, state, head, predicate, bounds)
-            return FilesAt(head["current_version"], present(files, bounds.partitions))
+        with self._lock:
+            return self._session.read(lambda session: self._read(session, state, predicate))
+
+    def _read(self, session: ArrowSession, state: TableState, predicate: Predicate | None) -> FilesAt:
+        head = session.table("arrow_head", table_key=state.table_key).to_pylist()[0]
+        if head["shape_version"] != state.shape_version:
+            raise Moved
+        bounds = FileBounds(state, self._partitions(state))
+        files = self._live(session, state, head, predicate, bounds)
+        return FilesAt(head["current_version"], present(files, bounds.partitions))
 
     def _live(
         self,
@@ -82,8 +85,9 @@ class Snapshots:
 
     def live_at(self, state: TableState, version: int, predicate: Predicate | None = None) -> pa.Table:
         """The files that were live at a version, all or those that may match."""
-        with self._lock, self._session.snapshot() as session:
-            files = session.table("arrow_live_at", table_key=state.table_key, version=version)
+        files = self._session.read(
+            lambda session: session.table("arrow_live_at", table_key=state.table_key, version=version)
+        )
         partitions = self._partitions(state)
         return present(_filter(files, predicate, FileBounds(state, partitions)), partitions)
 

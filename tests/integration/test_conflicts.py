@@ -1,0 +1,408 @@
+"""The conflict table, cell by cell, through the public face: ours began before the winner and commits after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import deltasql
+from deltasql import Add, CommitInfo, DomainMetadata, Metadata, Protocol, Reads, Txn
+from tests.factories import add, paths, remove
+
+OLD = [
+    add("f1.parquet", lo=0, hi=9),
+    add("f2.parquet", lo=10, hi=19),
+    add("f3.parquet", lo=20, hi=29),
+    add("f4.parquet", lo=30, hi=39),
+]
+
+
+class Change:
+    """A commit in the making: the actions and what they read."""
+
+    def __init__(self, *actions: Any, reads: Reads | None = None, isolation: str | None = None) -> None:
+        self.actions, self.reads, self.isolation = actions, reads, isolation
+
+
+def with_schema(table: deltasql.Table, **configuration: str) -> Metadata:
+    state = table.state()
+    assert state.metadata is not None
+    return Metadata(id=table.id, schema_string=state.metadata.schema_string, configuration=configuration)
+
+
+def blind_insert(lo: int = 100) -> Change:
+    return Change(add(lo=lo, hi=lo + 9), CommitInfo("WRITE"))
+
+
+def rewrite(file: str, where: str, lo: int, *also_read: str) -> Change:
+    """An UPDATE: reads by predicate, replaces one file."""
+    reads = Reads(predicates=(where,), files=frozenset({file, *also_read}))
+    return Change(remove(file), add(lo=lo, hi=lo + 9), CommitInfo("UPDATE"), reads=reads)
+
+
+def optimize(*files: str) -> Change:
+    removes = [remove(file, data_change=False) for file in files]
+    return Change(*removes, add(lo=0, hi=39, data_change=False), CommitInfo("OPTIMIZE"))
+
+
+def insert_select(where: str, *files: str) -> Change:
+    return Change(
+        add(lo=500, hi=509), CommitInfo("WRITE"), reads=Reads(predicates=(where,), files=frozenset(files))
+    )
+
+
+def overwrite() -> Change:
+    removes = [remove(a.path) for a in OLD]
+    return Change(
+        *removes, add(lo=0, hi=1), CommitInfo("WRITE"), reads=Reads(whole_table=True), isolation="serializable"
+    )
+
+
+def alter(*read: str, whole: bool = False) -> Callable[[deltasql.Table], Change]:
+    reads = Reads(files=frozenset(read), whole_table=whole)
+    return lambda table: Change(with_schema(table, owner="me"), CommitInfo("SET TBLPROPERTIES"), reads=reads)
+
+
+CASES: list[tuple[str, Any, Any, type[deltasql.CommitConflict] | None]] = [
+    # ours, winner → what must happen (None: rebased)
+    ("blind insert / blind insert", blind_insert(), blind_insert(), None),
+    ("blind insert / update", blind_insert(), rewrite("f1.parquet", "id = 1", 0), None),
+    ("blind insert / optimize", blind_insert(), optimize("f1.parquet", "f2.parquet"), None),
+    ("blind insert / metadata", blind_insert(), alter(), deltasql.MetadataChanged),
+    ("update / blind insert", rewrite("f1.parquet", "id < 10", 0), blind_insert(5), None),
+    ("update / update elsewhere", rewrite("f1.parquet", "id < 10", 0), rewrite("f3.parquet", "id = 25", 20), None),
+    (
+        "update / update whose rows we match",
+        rewrite("f1.parquet", "id < 10", 0),
+        rewrite("f3.parquet", "id = 25", 5),
+        deltasql.ConcurrentAppend,
+    ),
+    (
+        "update / update of a file we read",
+        rewrite("f1.parquet", "id < 20", 0, "f2.parquet"),
+        rewrite("f2.parquet", "id = 15", 60),
+        deltasql.ConcurrentDeleteRead,
+    ),
+    (
+        "update / delete of the file we rewrite",
+        Change(remove("f1.parquet"), add(lo=0, hi=9), reads=Reads()),
+        Change(remove("f1.parquet"), CommitInfo("DELETE")),
+        deltasql.ConcurrentDeleteDelete,
+    ),
+    ("update / optimize elsewhere", rewrite("f1.parquet", "id < 10", 0), optimize("f3.parquet", "f4.parquet"), None),
+    (
+        "update / optimize of a file we only read",
+        rewrite("f1.parquet", "id < 20", 0, "f2.parquet"),
+        optimize("f2.parquet", "f3.parquet"),
+        None,
+    ),
+    (
+        "update / optimize of the file we rewrite",
+        rewrite("f1.parquet", "id < 10", 0),
+        optimize("f1.parquet", "f2.parquet"),
+        deltasql.ConcurrentDeleteDelete,
+    ),
+    ("update / metadata", rewrite("f1.parquet", "id < 10", 0), alter(), deltasql.MetadataChanged),
+    ("insert-select / blind insert", insert_select("id < 10", "f1.parquet"), blind_insert(5), None),
+    (
+        "insert-select / update in the read set",
+        insert_select("id < 10", "f1.parquet"),
+        rewrite("f1.parquet", "id = 1", 0),
+        deltasql.CommitConflict,
+    ),
+    (
+        "insert-select / update outside the read set",
+        insert_select("id < 10", "f1.parquet"),
+        rewrite("f3.parquet", "id = 25", 20),
+        None,
+    ),
+    (
+        "insert-select / optimize",
+        insert_select("id < 10", "f1.parquet"),
+        optimize("f1.parquet", "f2.parquet"),
+        None,
+    ),
+    ("insert-select / metadata", insert_select("id < 10"), alter(), deltasql.MetadataChanged),
+    ("optimize / blind insert", optimize("f1.parquet", "f2.parquet"), blind_insert(), None),
+    ("optimize / update elsewhere", optimize("f1.parquet", "f2.parquet"), rewrite("f3.parquet", "id=25", 5), None),
+    (
+        "optimize / update of the same files",
+        optimize("f1.parquet", "f2.parquet"),
+        rewrite("f2.parquet", "id = 15", 10),
+        deltasql.CommitConflict,
+    ),
+    (
+        "optimize / optimize elsewhere",
+        optimize("f1.parquet", "f2.parquet"),
+        optimize("f3.parquet", "f4.parquet"),
+        None,
+    ),
+    (
+        "optimize / optimize of the same files",
+        optimize("f1.parquet", "f2.parquet"),
+        optimize("f2.parquet", "f3.parquet"),
+        deltasql.ConcurrentDeleteDelete,
+    ),
+    ("optimize / metadata", optimize("f1.parquet"), alter(), deltasql.MetadataChanged),
+    ("alter / blind insert", alter(), blind_insert(), None),
+    ("alter that read the table / blind insert", alter(whole=True), blind_insert(), deltasql.ConcurrentAppend),
+    ("alter / update", alter(), rewrite("f1.parquet", "id = 1", 0), deltasql.CommitConflict),
+    ("alter / delete", alter(), Change(remove("f1.parquet")), deltasql.ConcurrentDeleteRead),
+    ("alter / optimize", alter("f1.parquet"), optimize("f1.parquet", "f2.parquet"), None),
+    ("alter / metadata", alter(), alter(), deltasql.MetadataChanged),
+    ("overwrite / blind insert", overwrite(), blind_insert(), deltasql.ConcurrentAppend),
+    ("overwrite / update", overwrite(), rewrite("f1.parquet", "id = 1", 0), deltasql.CommitConflict),
+    ("overwrite / optimize", overwrite(), optimize("f1.parquet"), deltasql.ConcurrentDeleteDelete),
+    ("overwrite / metadata", overwrite(), alter(), deltasql.MetadataChanged),
+]
+
+
+@pytest.mark.parametrize(("ours", "winner", "conflict"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def test_cell(
+    lake: deltasql.Lake,
+    make_table: Callable[..., deltasql.Table],
+    ours: Any,
+    winner: Any,
+    conflict: type[deltasql.CommitConflict] | None,
+) -> None:
+    table = make_table()
+    commit(lake, table, Change(*OLD))
+    loser = staged(lake, table, ours)
+    commit(lake, table, winner, author="winner")
+    before = paths(table.files())
+    if conflict is None:
+        loser.commit()
+        assert table.version == 3
+        assert_snapshot_is_replay(table)
+    else:
+        with pytest.raises(conflict) as caught:
+            loser.commit()
+        assert (caught.value.winner, caught.value.committer) == (2, "winner")
+        assert (caught.value.table, caught.value.table_id) == (table.name, table.id)
+        assert table.name in str(caught.value)
+        assert table.version == 2
+        assert paths(table.files()) == before
+
+
+def staged(lake: deltasql.Lake, table: deltasql.Table, change: Any, **options: Any) -> deltasql.Transaction:
+    made = change(table) if callable(change) else change
+    tx = lake.begin(isolation=made.isolation, **options)
+    tx.stage(table, made.actions, reads=made.reads)
+    return tx
+
+
+def commit(lake: deltasql.Lake, table: deltasql.Table, change: Any, **options: Any) -> None:
+    staged(lake, table, change, **options).commit()
+
+
+def assert_snapshot_is_replay(table: deltasql.Table) -> None:
+    """Live files are the adds that no later version removed, judged version by version."""
+    live: set[str] = set()
+    for version in range(table.version + 1):
+        now = set(paths(table.files(version=version)))
+        entry = table.history()[table.version - version]
+        assert len(now - live) == entry.num_added_files
+        assert len(live - now) == entry.num_removed_files
+        live = now
+    assert live == set(paths(table.files()))
+
+
+class TestSerializable:
+    """At `delta.isolationLevel = Serializable` blind appends count as well."""
+
+    @pytest.mark.parametrize(
+        ("ours", "winner", "conflict"),
+        [
+            (blind_insert(), blind_insert(), None),
+            (rewrite("f1.parquet", "id < 10", 0), blind_insert(5), deltasql.ConcurrentAppend),
+            (rewrite("f1.parquet", "id < 10", 0), blind_insert(50), None),
+            (insert_select("id < 10"), blind_insert(5), deltasql.ConcurrentAppend),
+            (optimize("f1.parquet", "f2.parquet"), blind_insert(5), None),
+        ],
+        ids=["insert", "update matches", "update elsewhere", "insert-select", "optimize"],
+    )
+    def test_blind_insert_wins(
+        self,
+        lake: deltasql.Lake,
+        make_table: Callable[..., deltasql.Table],
+        ours: Change,
+        winner: Change,
+        conflict: type[deltasql.CommitConflict] | None,
+    ) -> None:
+        table = make_table(properties={"delta.isolationLevel": "Serializable"})
+        commit(lake, table, Change(*OLD))
+        loser = staged(lake, table, ours)
+        commit(lake, table, winner)
+        if conflict is None:
+            loser.commit()
+            return
+        with pytest.raises(conflict):
+            loser.commit()
+
+
+class TestWhatCannotBeDecidedConflicts:
+    @pytest.mark.parametrize("where", ["id + 1 < 10", "upper(day) = 'X'", "amount > 3", "not sql at all ("])
+    def test_predicate(
+        self, lake: deltasql.Lake, make_table: Callable[..., deltasql.Table], where: str
+    ) -> None:
+        table = make_table()
+        commit(lake, table, Change(*OLD))
+        loser = staged(lake, table, rewrite("f1.parquet", where, 0))
+        commit(lake, table, rewrite("f3.parquet", "id = 25", 20))
+        with pytest.raises(deltasql.ConcurrentAppend):
+            loser.commit()
+
+    def test_missing_statistics(self, lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]) -> None:
+        table = make_table()
+        commit(lake, table, Change(*OLD))
+        loser = staged(lake, table, rewrite("f1.parquet", "id < 10", 0))
+        commit(lake, table, Change(remove("f3.parquet"), add("plain.parquet"), reads=Reads()))
+        with pytest.raises(deltasql.ConcurrentAppend, match=r"plain\.parquet"):
+            loser.commit()
+
+    def test_partition_values_decide(
+        self, lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]
+    ) -> None:
+        table = make_table(partition_by=["day"])
+        days = {d: add(f"day={d}/x.parquet", partition_values={"day": d}) for d in ("2026-01-01", "2026-01-02")}
+        commit(lake, table, Change(*days.values()))
+
+        def rewritten(day: str) -> Change:
+            old = days[day].path
+            new = add(f"day={day}/y-{day}.parquet", partition_values={"day": day})
+            return Change(
+                remove(old), new, reads=Reads(predicates=(f"day = '{day}'",), files=frozenset({old}))
+            )
+
+        loser = staged(lake, table, rewritten("2026-01-01"))
+        commit(lake, table, rewritten("2026-01-02"))
+        loser.commit()
+        assert table.version == 3
+
+
+class TestProtocol:
+    def test_supported_protocol_of_a_winner_is_no_conflict(
+        self, lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]
+    ) -> None:
+        table = make_table()
+        loser = staged(lake, table, blind_insert())
+        commit(lake, table, Change(Protocol(1, 3)))
+        loser.commit()
+        assert table.version == 2
+
+    def test_both_change_the_protocol(
+        self, lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]
+    ) -> None:
+        table = make_table()
+        loser = staged(lake, table, Change(Protocol(1, 4)))
+        commit(lake, table, Change(Protocol(1, 3)))
+        with pytest.raises(deltasql.ProtocolChanged):
+            loser.commit()
+
+
+class TestApplications:
+    def test_same_application_same_version_is_applied_once(
+        self, lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]
+    ) -> None:
+        a, b = make_table("a"), make_table("b")
+        first, second = (lake.begin(app=("stream", 7)) for _ in range(2))
+        for tx in (first, second):
+            tx.stage(a, [add()])
+            tx.stage(b, [add()])
+        assert first.commit() == {a.name: 1, b.name: 1}
+        commit(lake, a, blind_insert())
+        assert second.commit() == {a.name: 1, b.name: 1}
+        assert (a.version, b.version) == (2, 1)
+        assert (a.files().num_rows, b.files().num_rows) == (2, 1)
+
+    def test_replay_with_one_more_table_writes_only_that(
+        self, lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]
+    ) -> None:
+        a, b = make_table("a"), make_table("b")
+        with lake.begin(app=("stream", 1)) as tx:
+            tx.stage(a, [add()])
+        with lake.begin(app=("stream", 1)) as tx:
+            tx.stage(a, [add()])
+            tx.stage(b, [add()])
+        assert tx.versions == {a.name: 1, b.name: 1}
+        assert a.files().num_rows == b.files().num_rows == 1
+
+    def test_a_winner_with_a_lower_version_of_our_application(
+        self, lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]
+    ) -> None:
+        table = make_table()
+        loser = lake.begin()
+        loser.stage(table, [add(), Txn("stream", 9)])
+        commit(lake, table, Change(add(), Txn("stream", 8)))
+        with pytest.raises(deltasql.ConcurrentTransaction, match="stream"):
+            loser.commit()
+
+    def test_other_applications_do_not_conflict(
+        self, lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]
+    ) -> None:
+        table = make_table()
+        ours = lake.begin()
+        ours.stage(table, [add(), Txn("mine", 1)])
+        commit(lake, table, Change(add(), Txn("yours", 1)))
+        ours.commit()
+        assert table.version == 2
+
+    def test_same_domain(self, lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]) -> None:
+        table = make_table(properties={"delta.feature.domainMetadata": "supported"})
+        loser = staged(lake, table, Change(DomainMetadata("a", "1"), add()))
+        other = staged(lake, table, Change(DomainMetadata("b", "1"), add()))
+        commit(lake, table, Change(DomainMetadata("a", "2")))
+        other.commit()
+        with pytest.raises(deltasql.ConcurrentTransaction, match="'a'"):
+            loser.commit()
+
+
+def test_the_first_conflict_aborts_every_table(
+    lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]
+) -> None:
+    a, b, c = (make_table(name) for name in "abc")
+    commit(lake, b, Change(*OLD))
+    tx = lake.begin()
+    tx.stage(a, [add()])
+    tx.stage(b, [remove("f1.parquet")])
+    tx.stage(c, [add()])
+    commit(lake, b, Change(remove("f1.parquet")))
+    with pytest.raises(deltasql.ConcurrentDeleteDelete, match=b.name):
+        tx.commit()
+    assert (a.version, b.version, c.version) == (0, 2, 0)
+
+
+def test_many_winners_are_examined_in_order(
+    lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]
+) -> None:
+    table = make_table()
+    commit(lake, table, Change(*OLD))
+    loser = staged(lake, table, rewrite("f1.parquet", "id < 10", 0))
+    for _ in range(5):
+        commit(lake, table, blind_insert())
+    commit(lake, table, rewrite("f3.parquet", "id = 25", 5))
+    commit(lake, table, Change(remove("f1.parquet")))
+    with pytest.raises(deltasql.ConcurrentAppend) as caught:
+        loser.commit()
+    assert caught.value.winner == 7
+
+
+def test_a_path_added_again_replaces_the_file(
+    lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]
+) -> None:
+    """Delta's rule: the newest add of a path counts. A removed path may come back."""
+    table = make_table()
+    for size in (1, 2, 3):
+        commit(lake, table, Change(Add(path="a.parquet", size=size, modification_time=0)))
+    assert table.files().select(["path", "size"]).to_pylist() == [{"path": "a.parquet", "size": 3}]
+    commit(lake, table, Change(remove("a.parquet")))
+    assert table.files().num_rows == 0
+    commit(lake, table, Change(*[Add(path=f"{n}.parquet", size=4, modification_time=0) for n in "ab"]))
+    assert paths(table.files()) == ["a.parquet", "b.parquet"]
+    many = [Add(path=f"{n}.parquet", size=5, modification_time=0) for n in ("a", *range(100))]
+    commit(lake, table, Change(*many))
+    assert table.files().num_rows == 102
+    assert table.files(version=2)["size"].to_pylist() == [2]
+    assert lake.tables()[[i.name for i in lake.tables()].index(table.name)].num_files == 102
