@@ -108,7 +108,7 @@ class MultiTableTransaction:
         staged = replace(
             known,
             changes=known.changes.merge(changes),
-            reads=known.reads | (reads or _reads_of(changes)),
+            reads=known.reads | (reads or Reads()),
             expected_version=_expected(expected_version, known),
             isolation=_isolation(isolation) or known.isolation,
         )
@@ -189,11 +189,6 @@ class MultiTableTransaction:
             user_name=self._author or info.user_name or _user(),
             user_metadata=info.user_metadata if self._message is None else self._message,
         )
-
-
-def _reads_of(changes: Changes) -> Reads:
-    """What actions staged by hand have read at least: the files that they remove."""
-    return Reads(files=frozenset(r.path for r in changes.removes))
 
 
 def _expected(version: Any, known: _Staged) -> int | None:
