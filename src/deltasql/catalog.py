@@ -59,9 +59,7 @@ def open_store(url: str | None, config: Mapping[str, Any] | None = None) -> Iter
 class Lake:
     """All tables of one database. Close it, or use it in a `with` statement."""
 
-    def __init__(
-        self, target: Target, config: Config, storage_options: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, target: Target, config: Config, storage_options: Mapping[str, str] | None = None) -> None:
         self._target = target
         self._config = config
         self._storage_options = dict(storage_options or {})
@@ -327,9 +325,7 @@ class Transaction:
         if self._lake is None:
             self._lake, self._txn = lake, MultiTableTransaction(lake.store, **self._options)
         elif self._lake is not lake and self._lake.store.dsn != lake.store.dsn:
-            raise UsageError(
-                f"a transaction has one database: it began on {self._lake!r}, this table is in {lake!r}"
-            )
+            raise UsageError(f"a transaction has one database: it began on {self._lake!r}, this table is in {lake!r}")
 
     def commit(self) -> dict[str, int]:
         """Commit every staged table, or none: {table: version}, as `versions` keeps it."""
@@ -434,8 +430,6 @@ def _create_parameters(metadata: Metadata) -> dict[str, Any]:
 def _same_database(target: Target, own: Target, store: Store) -> bool:
     if target.path is not None or own.path is not None:
         return (
-            target.path is not None
-            and own.path is not None
-            and Path(target.path).resolve() == Path(own.path).resolve()
+            target.path is not None and own.path is not None and Path(target.path).resolve() == Path(own.path).resolve()
         )
     return store.is_database(target.dsn or "")

@@ -81,9 +81,7 @@ KEYS: Mapping[str, Key] = {
 class Config:
     """The values of all keys, in their own types."""
 
-    def __init__(
-        self, values: Mapping[str, Any] | None = None, environment: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, values: Mapping[str, Any] | None = None, environment: Mapping[str, str] | None = None) -> None:
         self._values: dict[str, Any] = {name: key.read(key.default) for name, key in KEYS.items()}
         for variable, value in _from_environment(os.environ if environment is None else environment).items():
             self._set(variable, _key_of(variable), value)

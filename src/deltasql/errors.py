@@ -92,9 +92,7 @@ class ValidationError(UsageError):
 class ConstraintViolation(UsageError):
     """A row breaks a constraint of its table, or a write breaks one of the database."""
 
-    def __init__(
-        self, message: str, *, constraint: str, table: str | None = None, table_id: str | None = None
-    ) -> None:
+    def __init__(self, message: str, *, constraint: str, table: str | None = None, table_id: str | None = None) -> None:
         super().__init__(message, table=table, table_id=table_id, value=constraint)
         self.constraint = constraint
 
@@ -173,8 +171,7 @@ class VersionConflict(CommitConflict):
 
     def __init__(self, table_id: str, expected: int, actual: int, table: str | None = None) -> None:
         super().__init__(
-            f"expected to commit version {expected}, but the table is at version {actual}, "
-            f"so the next is {actual + 1}",
+            f"expected to commit version {expected}, but the table is at version {actual}, so the next is {actual + 1}",
             table_id=table_id,
             table=table,
         )

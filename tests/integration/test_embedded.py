@@ -706,9 +706,7 @@ def test_cluster_of_another_release_is_refused_and_untouched(root: Path, version
     (root / "postgres" / "PG_VERSION").write_text(f"{version}\n")
     before = {path: path.stat().st_mtime_ns for path in (root / "postgres").rglob("*")}
     major = binaries.find_binaries().major()
-    with pytest.raises(
-        UsageError, match=f"PostgreSQL {version}, .* PostgreSQL {major}: set {binaries.VARIABLE}"
-    ):
+    with pytest.raises(UsageError, match=f"PostgreSQL {version}, .* PostgreSQL {major}: set {binaries.VARIABLE}"):
         EmbeddedServer.start(root)
     assert {path: path.stat().st_mtime_ns for path in (root / "postgres").rglob("*")} == before
 
@@ -758,9 +756,7 @@ def test_root_with_programs_under_a_closed_parent_starts(root: Path, tmp_path: P
 
 
 @as_root
-def test_server_that_reads_everything_serves_root_alone(
-    their_directory: Path, as_ordinary: list[str]
-) -> None:
+def test_server_that_reads_everything_serves_root_alone(their_directory: Path, as_ordinary: list[str]) -> None:
     """Its account would read every file through COPY, were it let in."""
     root = their_directory / "root"
     their_directory.parent.chmod(0o700)
@@ -791,9 +787,7 @@ def test_root_that_cannot_give_the_capability_is_told_the_closed_directory(
     assert lack.rsplit(maxsplit=1)[-1] in told
 
 
-def test_ordinary_user_starts_in_a_directory_of_its_own(
-    their_directory: Path, as_ordinary: list[str]
-) -> None:
+def test_ordinary_user_starts_in_a_directory_of_its_own(their_directory: Path, as_ordinary: list[str]) -> None:
     root = their_directory / "root"
     with client(root, *as_ordinary) as first, client(root, *as_ordinary) as second:
         assert first.dsn == second.dsn
@@ -807,9 +801,7 @@ def test_ordinary_user_starts_in_a_directory_of_its_own(
 
 
 @as_root
-def test_root_works_in_a_directory_of_another_user_as_that_user(
-    their_directory: Path, as_ordinary: list[str]
-) -> None:
+def test_root_works_in_a_directory_of_another_user_as_that_user(their_directory: Path, as_ordinary: list[str]) -> None:
     root = their_directory / "root"
     with EmbeddedServer.start(root) as server:
         assert ask(server.dsn) == 1

@@ -95,8 +95,7 @@ def test_files_of_several_schemas_are_told_apart(tmp_path: Path) -> None:
     third = write(tmp_path, "3.parquet", pa.table({"id": [1]}))
     ddl = "id BIGINT, s STRUCT<x: BIGINT>, t STRUCT<x: BIGINT>"
     minima = [
-        file.stats.split("minValues")[1].split("maxValues")[0]
-        for file in adds(tmp_path, first, second, third, ddl=ddl)
+        file.stats.split("minValues")[1].split("maxValues")[0] for file in adds(tmp_path, first, second, third, ddl=ddl)
     ]
     assert ['"s"' in text for text in minima] == [True, False, False]
     assert ['"t"' in text for text in minima] == [False, True, False]
@@ -149,9 +148,7 @@ def test_directories_of_a_table_without_partitions_mean_nothing(tmp_path: Path) 
         ("p=1/0.parquet", "p INT", [], "0 mappings for 1 files"),
     ],
 )
-def test_partition_values_that_are_none(
-    tmp_path: Path, path: str, ddl: str, values: Any, message: str
-) -> None:
+def test_partition_values_that_are_none(tmp_path: Path, path: str, ddl: str, values: Any, message: str) -> None:
     write(tmp_path, path)
     with pytest.raises(ValidationError, match=message):
         adds(tmp_path, path, ddl=f"id BIGINT, {ddl}", by=("p",), partition_values=values)
@@ -186,9 +183,7 @@ def test_a_file_outside_the_root_is_refused(tmp_path: Path, path: str) -> None:
         adds(tmp_path, path)
 
 
-@pytest.mark.parametrize(
-    "path", ["_x.parquet", ".x.parquet", "_a=1.parquet", "_tmp/x.parquet", "a/.b/x.parquet"]
-)
+@pytest.mark.parametrize("path", ["_x.parquet", ".x.parquet", "_a=1.parquet", "_tmp/x.parquet", "a/.b/x.parquet"])
 def test_a_hidden_file_is_refused(tmp_path: Path, path: str) -> None:
     write(tmp_path, path)
     with pytest.raises(ValidationError, match="is hidden"):
@@ -254,9 +249,7 @@ def test_other_file_systems_give_the_same(tmp_path: Path) -> None:
     assert near == far
     with pytest.raises(ValidationError, match="does not exist"):
         adds_from_parquet("lake", ["gone.parquet"], schema("id BIGINT"), filesystem=remote)
-    (local,) = adds_from_parquet(
-        str(tmp_path), [path], schema("id BIGINT"), filesystem=pafs.LocalFileSystem()
-    )
+    (local,) = adds_from_parquet(str(tmp_path), [path], schema("id BIGINT"), filesystem=pafs.LocalFileSystem())
     assert local.path == "lake/a%20b/0.parquet"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import psycopg
@@ -106,9 +107,7 @@ class TestOptimisticConcurrency:
         assert sum(isinstance(o, deltasql.VersionConflict) for o in outcomes) == 3
         assert table.files().num_rows == 1
 
-    def test_row_level_locking(
-        self, any_lake: deltasql.Lake, table: deltasql.Table, writer: SqlTxnLogWriter
-    ) -> None:
+    def test_row_level_locking(self, any_lake: deltasql.Lake, table: deltasql.Table, writer: SqlTxnLogWriter) -> None:
         with psycopg.connect(any_lake.dsn, options="-c search_path=deltasql") as other:
             other.execute("select from dl_tables where table_id = %s for update", [table.id])
             done: list[int] = []
@@ -238,9 +237,7 @@ class TestValidation:
         ],
         ids=name_of,
     )  # fmt: skip
-    def test_invalid_action_schema(
-        self, table: deltasql.Table, writer: SqlTxnLogWriter, log: Log, bad: Any
-    ) -> None:
+    def test_invalid_action_schema(self, table: deltasql.Table, writer: SqlTxnLogWriter, log: Log, bad: Any) -> None:
         before = counts(log, table)
         with pytest.raises(deltasql.ValidationError, match=table.name):
             writer.commit(table.id, 1, [add("good.parquet"), bad], CommitInfo("WRITE"))
@@ -285,7 +282,7 @@ class TestVersionTracking:
         assert history[0].parameters == {"n": 5}
         assert history[0].commit_info["customField"] == 5
         assert history[-1].operation == "CREATE TABLE"
-        assert all(a.timestamp > b.timestamp for a, b in zip(history, history[1:], strict=False))
+        assert all(a.timestamp > b.timestamp for a, b in pairwise(history))
         assert [h.version for h in table.history(limit=2)] == [5, 4]
 
 
@@ -303,15 +300,12 @@ class TestErrorReporting:
         """A head that the log contradicts (somebody wrote to the tables by hand) is refused by its constraint."""
         with psycopg.connect(any_lake.dsn, options="-c search_path=deltasql") as other:
             other.execute("update dl_tables set current_version = -1 where table_id = %s", [table.id])
+        tx = any_lake.begin()
+        tx.stage(table, [add(), Protocol(1, 2), table_metadata(table)])
         with pytest.raises(deltasql.ConstraintViolation, match="dl_table_versions_pkey") as caught:
-            with any_lake.begin() as tx:
-                tx.stage(table, [add(), table_protocol(), table_metadata(table)])
+            tx.commit()
         assert caught.value.constraint == "dl_table_versions_pkey"
         assert "a version of a table is committed once" in str(caught.value)
-
-
-def table_protocol() -> Protocol:
-    return Protocol(1, 2)
 
 
 def table_metadata(table: deltasql.Table) -> Metadata:
@@ -324,9 +318,7 @@ class TestTransactionIsolation:
         """A commit in flight is invisible, also to the reader that asks in the middle of it."""
         reader = SqlTxnLogReader(any_lake.store)
         with psycopg.connect(any_lake.dsn, options="-c search_path=deltasql") as other:
-            other.execute(
-                "update dl_tables set current_version = current_version + 1 where table_id = %s", [table.id]
-            )
+            other.execute("update dl_tables set current_version = current_version + 1 where table_id = %s", [table.id])
             assert reader.version(table.id) == 0
             assert reader.snapshot(table.id).version == 0
             other.rollback()

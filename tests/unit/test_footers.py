@@ -32,9 +32,7 @@ def table_schema(schema: Any) -> pa.Schema:
     return arrow_schema(schema_string(schema))
 
 
-def stats_of(
-    table: pa.Table, schema: Any = None, partition_columns: list[str] | None = None, **options: Any
-) -> Any:
+def stats_of(table: pa.Table, schema: Any = None, partition_columns: list[str] | None = None, **options: Any) -> Any:
     """The statistics of a table written to one file, as Delta readers decode them."""
     wanted = {key: options.pop(key) for key in ("num_indexed_cols", "stats_columns") if key in options}
     schema = table_schema(table.schema if schema is None else schema)
@@ -47,13 +45,9 @@ def bounds(table: pa.Table, schema: Any = None, **options: Any) -> tuple[Any, An
     return stats.get("minValues", {}).get("c"), stats.get("maxValues", {}).get("c")
 
 
-def problems(
-    table: pa.Table, ddl: str, partition_columns: list[str] | None = None, **options: Any
-) -> list[str]:
+def problems(table: pa.Table, ddl: str, partition_columns: list[str] | None = None, **options: Any) -> list[str]:
     schema = table_schema(ddl)
-    return list(
-        plan_footers(footer(table, **options).schema, schema, partition_columns or [], set()).problems
-    )
+    return list(plan_footers(footer(table, **options).schema, schema, partition_columns or [], set()).problems)
 
 
 # --- the text
@@ -136,9 +130,7 @@ def test_dates_beyond_the_calendar_are_left_out() -> None:
         ("ms", [-1, 1], "1969-12-31T23:59:59.999", "1970-01-01T00:00:00.001"),
     ],
 )
-def test_timestamps_are_truncated_down_to_milliseconds(
-    unit: str, ticks: list[int], low: str, high: str
-) -> None:
+def test_timestamps_are_truncated_down_to_milliseconds(unit: str, ticks: list[int], low: str, high: str) -> None:
     assert bounds(column(ticks, pa.timestamp(unit, "Europe/Paris"))) == (low + "Z", high + "Z")
     assert bounds(column(ticks, pa.timestamp(unit))) == (low, high)
 
@@ -194,9 +186,7 @@ def test_decimals_over_row_groups_are_compared_as_numbers() -> None:
         ("", "", ""),
     ],
 )
-def test_strings_are_cut_to_32_characters_and_the_maximum_stays_above(
-    text: str, low: str, high: str | None
-) -> None:
+def test_strings_are_cut_to_32_characters_and_the_maximum_stays_above(text: str, low: str, high: str | None) -> None:
     assert bounds(column([text])) == (low, high)
     assert high is None or high >= text
 
@@ -229,8 +219,7 @@ def test_a_row_group_of_nulls_does_not() -> None:
 def foreign_stats(*groups: SimpleNamespace | None) -> Any:
     """The statistics of a string column, where each row group says what pyarrow's own writer never does."""
     row_groups = [
-        SimpleNamespace(num_rows=1, column=lambda _, s=group: SimpleNamespace(statistics=s))
-        for group in groups
+        SimpleNamespace(num_rows=1, column=lambda _, s=group: SimpleNamespace(statistics=s)) for group in groups
     ]
     meta = SimpleNamespace(num_rows=len(groups), num_row_groups=len(groups), row_group=row_groups.__getitem__)
     plan = plan_footers(footer(column(["x"])).schema, table_schema("c STRING"), [], {("c",)})
@@ -326,9 +315,7 @@ def test_plans_tell_structs_of_other_names_apart() -> None:
 
 
 def test_the_first_columns_in_schema_order_are_indexed() -> None:
-    schema = table_schema(
-        "p INT, l ARRAY<INT>, s STRUCT<x: INT, y: INT>, " + ", ".join(f"c{i} INT" for i in range(40))
-    )
+    schema = table_schema("p INT, l ARRAY<INT>, s STRUCT<x: INT, y: INT>, " + ", ".join(f"c{i} INT" for i in range(40)))
     indexed = indexed_columns(schema, ["p"])
     assert len(indexed) == 32
     assert {("l",), ("s", "x"), ("s", "y"), ("c28",)} <= indexed
@@ -342,9 +329,7 @@ def test_no_indexed_columns_leave_the_row_count() -> None:
 
 
 def test_named_columns_are_indexed_wherever_they_stand() -> None:
-    schema = table_schema(
-        ", ".join(f"c{i} INT" for i in range(40)) + ", s STRUCT<x: INT, t: STRUCT<y: INT, z: INT>>"
-    )
+    schema = table_schema(", ".join(f"c{i} INT" for i in range(40)) + ", s STRUCT<x: INT, t: STRUCT<y: INT, z: INT>>")
     assert indexed_columns(schema, [], 1, ["C39", "s.t"]) == {("c39",), ("s", "t", "y"), ("s", "t", "z")}
     assert indexed_columns(schema, [], 32, []) == frozenset()
     assert indexed_columns(schema, ["c39"], 32, ["c39", "unknown"]) == frozenset()
@@ -386,10 +371,7 @@ def test_types_that_fit(type_: pa.DataType, ddl: str) -> None:
 
 
 def test_legacy_int96_timestamps_fit() -> None:
-    assert (
-        problems(column([], pa.timestamp("us", "UTC")), "c TIMESTAMP", use_deprecated_int96_timestamps=True)
-        == []
-    )
+    assert problems(column([], pa.timestamp("us", "UTC")), "c TIMESTAMP", use_deprecated_int96_timestamps=True) == []
 
 
 @pytest.mark.parametrize(
@@ -496,9 +478,7 @@ def _decoded(name: str, bound: Any, *, upper: bool) -> Any:
 @settings(max_examples=80, deadline=None)
 @given(st.lists(_rows, min_size=1, max_size=12), st.integers(1, 5))
 def test_every_value_read_back_is_within_the_bounds(rows: list[dict[str, Any]], rows_per_group: int) -> None:
-    table = pa.table(
-        {name: pa.array([row[name] for row in rows], type_) for name, (type_, _) in _COLUMNS.items()}
-    )
+    table = pa.table({name: pa.array([row[name] for row in rows], type_) for name, (type_, _) in _COLUMNS.items()})
     stats = stats_of(table, row_group_size=rows_per_group)
     assert stats["numRecords"] == len(rows)
     for name in _COLUMNS:

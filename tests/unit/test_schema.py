@@ -96,10 +96,7 @@ def test_ddl_nested_types() -> None:
 
 
 def test_ddl_keeps_the_case_of_names_and_takes_any_word_for_one() -> None:
-    names = [
-        f["name"]
-        for f in fields("Id INT, `Order Id`: INT, show INT, date DATE, check INT, comment INT, é INT")
-    ]
+    names = [f["name"] for f in fields("Id INT, `Order Id`: INT, show INT, date DATE, check INT, comment INT, é INT")]
     assert names == ["Id", "Order Id", "show", "date", "check", "comment", "é"]
 
 
@@ -400,9 +397,7 @@ _types = st.recursive(
     st.sampled_from(_PRIMITIVES) | _decimals,
     lambda inner: st.one_of(
         st.builds(lambda t, n: pa.list_(pa.field("element", t, n or t == pa.null())), inner, st.booleans()),
-        st.builds(
-            lambda v, n: pa.map_(pa.string(), pa.field("value", v, n or v == pa.null())), inner, st.booleans()
-        ),
+        st.builds(lambda v, n: pa.map_(pa.string(), pa.field("value", v, n or v == pa.null())), inner, st.booleans()),
         _struct_fields(inner).map(pa.struct),
     ),
     max_leaves=6,

@@ -85,9 +85,7 @@ def _conflict(lake: Lake, table: Table) -> None:
 def _look(lake: Lake, table: Table) -> None:
     _step(f"The history of {table.name}")
     fields = ("version", "timestamp", "operation", "committer", "message")
-    show_rows(
-        [{k: v for k, v in asdict(e).items() if k in fields} for e in table.history()], as_json=False, empty=""
-    )
+    show_rows([{k: v for k, v in asdict(e).items() if k in fields} for e in table.history()], as_json=False, empty="")
     _step("Its files for one day, from the log alone: t.files(where=\"day = '2026-01-31'\")")
     found = table.files(where="day = '2026-01-31'").select(["path", "size", "partition_values"]).to_pylist()
     show_rows(found, as_json=False, empty="")

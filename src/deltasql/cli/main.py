@@ -156,8 +156,7 @@ def files(
     """List the live files of a table."""
     found = _lake(ctx).table(table).files(where, version=version, timestamp=timestamp).to_pylist()
     short = [
-        {"path": row["path"], "size": size(row["size"]), "partition_values": row["partition_values"]}
-        for row in found
+        {"path": row["path"], "size": size(row["size"]), "partition_values": row["partition_values"]} for row in found
     ]
     show_rows(found if as_json else short, as_json=as_json, empty="No files.")
 

@@ -57,9 +57,7 @@ def leaf_columns(schema: pa.Schema) -> dict[ColumnPath, pa.DataType]:
     return {tuple(field.name for field in chain): chain[-1].type for chain in leaf_fields(schema)}
 
 
-def leaf_fields(
-    parent: pa.Schema | pa.StructType, above: tuple[pa.Field, ...] = ()
-) -> Iterator[tuple[pa.Field, ...]]:
+def leaf_fields(parent: pa.Schema | pa.StructType, above: tuple[pa.Field, ...] = ()) -> Iterator[tuple[pa.Field, ...]]:
     """Each leaf as the chain of fields that leads to it; they hold Delta's metadata."""
     for field in parent:
         if pa.types.is_struct(field.type):

@@ -61,9 +61,7 @@ class Source:
         where = f", {self._place(start)}" if start is not None else ""
         subject = f"table {self.table}: predicate" if self.table else "predicate"
         end = "" if problem.endswith("?") else "."
-        return ValidationError(
-            f"{subject} {shown!r}{where}: {problem}{end}", table=self.table, value=self.text
-        )
+        return ValidationError(f"{subject} {shown!r}{where}: {problem}{end}", table=self.table, value=self.text)
 
     def _place(self, start: int) -> str:
         before = self.text[:start]
@@ -132,9 +130,7 @@ def _syntax_error(source: Source, error: ParseError) -> ValidationError:
     word = details.get("highlight") or ""
     lines = source.text.splitlines(keepends=True)[: details.get("line", 1) - 1]
     start = sum(map(len, lines)) + details.get("col", 1) - len(word)
-    problem = (
-        f"it is no condition in Spark's SQL, see {word!r}" if word else "it is no condition in Spark's SQL"
-    )
+    problem = f"it is no condition in Spark's SQL, see {word!r}" if word else "it is no condition in Spark's SQL"
     return source.error(f"{problem}: compare columns with values, as in id = 5 AND day > '2026-01-01'", start)
 
 

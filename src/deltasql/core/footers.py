@@ -388,9 +388,7 @@ class _Walk:
     columns are found by counting leaves instead.
     """
 
-    def __init__(
-        self, schema: pq.ParquetSchema, indexed: Collection[Path], partition_columns: Collection[str]
-    ) -> None:
+    def __init__(self, schema: pq.ParquetSchema, indexed: Collection[Path], partition_columns: Collection[str]) -> None:
         self.schema, self.indexed, self.partition_columns = schema, indexed, partition_columns
         self.problems: list[str] = []
         self.leaves: list[_Leaf] = []

@@ -152,9 +152,7 @@ def _cast_to_decimal(value: Value, params: list[int]) -> Decimal | None:
 def _cast_to_double(value: Value) -> float | None:
     if isinstance(value, str) and _PLAIN_NUMBER.fullmatch(value):
         value = Decimal(value)
-    return (
-        _double(value) if isinstance(value, int | Decimal | float) and not isinstance(value, bool) else None
-    )
+    return _double(value) if isinstance(value, int | Decimal | float) and not isinstance(value, bool) else None
 
 
 def _double(value: int | Decimal | float) -> float | None:
@@ -233,9 +231,7 @@ def _one_type(values: Sequence[Value], target: pa.DataType, *, negated: bool) ->
     if pa.types.is_timestamp(target):
         return not negated
     kinds: dict[pa.DataType, tuple[type[Any], ...]] = {STRING: (str,), INT: (str, int), DATE: (str, Day)}
-    return target in kinds and all(
-        isinstance(value, kinds[target]) and not isinstance(value, bool) for value in values
-    )
+    return target in kinds and all(isinstance(value, kinds[target]) and not isinstance(value, bool) for value in values)
 
 
 def _point(value: Value, type: pa.DataType, slack: int = 0) -> Fitted | None:

@@ -116,11 +116,12 @@ class _Compiler:
         for node in _joined(tree, exp.And):
             references = list(self.names.references(node))
             columns = frozenset(reference.path for reference in references if reference.path)
+            partition_only = all(reference.root in partitions for reference in references)
             yield _Conjunct(
-                text=_text(node),
+                text=_text(node) if partition_only else "",  # only `partition_part` asks for it
                 columns=columns,
                 data_columns=frozenset(path for path in columns if path[0] not in partitions),
-                partition_only=all(reference.root in partitions for reference in references),
+                partition_only=partition_only,
                 question=self.question(node, negated=False),
             )
 

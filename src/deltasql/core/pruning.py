@@ -183,9 +183,7 @@ class OneOf:
         else:
             hit = pc.and_kleene(pc.less_equal(low, nearest_high), pc.less_equal(nearest_low, high))
         # Where the minimum is unknown, so is the place among the literals; the maximum may still decide.
-        hit = pc.if_else(
-            low.is_valid(), hit, UNKNOWN if self.negated else pc.greater_equal(high, self.lows[0])
-        )
+        hit = pc.if_else(low.is_valid(), hit, UNKNOWN if self.negated else pc.greater_equal(high, self.lows[0]))
         return pc.and_kleene(pc.invert(bounds.all_null), hit)
 
 

@@ -161,9 +161,9 @@ def _check_type(type_: Any, path: str, table: str | None) -> None:
 
 def _check_field(field: Any, path: str, table: str | None) -> None:
     match field:
-        case {"name": str(name), "type": type_} if isinstance(
-            field.get("nullable", True), bool
-        ) and isinstance(field.get("metadata") or {}, dict):
+        case {"name": str(name), "type": type_} if isinstance(field.get("nullable", True), bool) and isinstance(
+            field.get("metadata") or {}, dict
+        ):
             _check_type(type_, _join(path, name), table)
         case _:
             where = f"a field of column {path!r}" if path else "a field"
@@ -194,9 +194,7 @@ def _children(type_: DeltaType) -> list[tuple[str, DeltaType]]:
     if isinstance(type_, str):
         return []
     named = [(field["name"], field["type"]) for field in type_.get("fields", ())]
-    return named + [
-        (name, type_[name + "Type"]) for name in ("element", "key", "value") if name + "Type" in type_
-    ]
+    return named + [(name, type_[name + "Type"]) for name in ("element", "key", "value") if name + "Type" in type_]
 
 
 def _primitives(type_: DeltaType) -> Iterator[str]:
@@ -252,9 +250,7 @@ def _arrow_field(field: Json) -> pa.Field:
     return _nullable(field["name"], field["type"], field.get("nullable", True), metadata)
 
 
-def _nullable(
-    name: str, type_: DeltaType, nullable: bool, metadata: Mapping[str, str] | None = None
-) -> pa.Field:
+def _nullable(name: str, type_: DeltaType, nullable: bool, metadata: Mapping[str, str] | None = None) -> pa.Field:
     # Arrow has no field of nulls that is not nullable.
     return pa.field(name, _arrow_type(type_), nullable or type_ in _VOID, metadata or None)
 
@@ -361,9 +357,7 @@ def _nested_from_arrow(type_: pa.DataType, path: str, table: str | None) -> Json
         value = _from_arrow(type_.item_type, _join(path, "value"), table)
         return _map(key, value, type_.item_field.nullable)
     if is_list(type_):
-        return _array(
-            _from_arrow(type_.value_type, _join(path, "element"), table), type_.value_field.nullable
-        )
+        return _array(_from_arrow(type_.value_type, _join(path, "element"), table), type_.value_field.nullable)
     return None
 
 
@@ -670,9 +664,7 @@ def _check_names(type_: DeltaType, path: str, table: str) -> None:
 
 def _check_name(name: str, path: str, metadata: Json, table: str) -> None:
     if not name:
-        raise _invalid(
-            f"a column{f' inside {path!r}' if path else ''} has an empty name: give it one", table, name
-        )
+        raise _invalid(f"a column{f' inside {path!r}' if path else ''} has an empty name: give it one", table, name)
     if _ILLEGAL_IN_NAME.search(name) and _PHYSICAL_NAME not in metadata:
         raise _invalid(
             f"column {_join(path, name)!r}: a column name in a Delta table cannot hold any of "
@@ -686,20 +678,14 @@ def _check_partitioning(struct: Json, partition_columns: Sequence[str], table: s
     types = {field["name"]: field["type"] for field in struct["fields"]}
     for index, name in enumerate(partition_columns):
         if name not in types:
-            raise _invalid(
-                f"partition column {name!r} is not a column: {_nearest(name, list(types))}", table, name
-            )
+            raise _invalid(f"partition column {name!r} is not a column: {_nearest(name, list(types))}", table, name)
         if name in partition_columns[:index]:
             raise _invalid(f"partition column {name!r} is given twice", table, name)
         if isinstance(types[name], dict):
             kind = types[name]["type"]
-            raise _invalid(
-                f"partition column {name!r} is of type {kind}: partition by a simple type", table, name
-            )
+            raise _invalid(f"partition column {name!r} is of type {kind}: partition by a simple type", table, name)
     if len(partition_columns) == len(types):
-        raise _invalid(
-            "every column is a partition column: leave at least one for the files to hold", table, None
-        )
+        raise _invalid("every column is a partition column: leave at least one for the files to hold", table, None)
 
 
 def _nearest(name: str, names: list[str]) -> str:

@@ -126,10 +126,7 @@ def _nested(leaves: Mapping[ColumnPath, pa.DataType]) -> pa.DataType:
         return leaves[()]
     heads = dict.fromkeys(keys[0] for keys in leaves)
     return pa.struct(
-        {
-            head: _nested({keys[1:]: leaf for keys, leaf in leaves.items() if keys[0] == head})
-            for head in heads
-        }
+        {head: _nested({keys[1:]: leaf for keys, leaf in leaves.items() if keys[0] == head}) for head in heads}
     )
 
 

@@ -29,8 +29,7 @@ DEFAULT_NAMESPACE = "public"
 _SCHEME = "deltasql://"
 _LIBPQ_SCHEMES = ("postgresql://", "postgres://")
 _LAKE_FORMS = (
-    "use postgresql://user@host/db, deltasql://postgres/<db>, deltasql://user@host/<db> or "
-    "deltasql://embedded/<path>"
+    "use postgresql://user@host/db, deltasql://postgres/<db>, deltasql://user@host/<db> or deltasql://embedded/<path>"
 )
 _TABLE_FORMS = (
     "use deltasql://postgres/<db>/<namespace>/<table>, deltasql://user@host/<db>/<namespace>/<table> or "

@@ -146,8 +146,7 @@ def _check_paths(changes: Changes, table: str) -> None:
 def _suspicious(paths: list[str], strip: str) -> bool:
     joined = "\n".join(p.removeprefix(strip) for p in paths) if strip else "\n".join(paths)
     return (
-        bool(paths)
-        and bool(_ILLEGAL.search(joined))
+        (bool(paths) and bool(_ILLEGAL.search(joined)))
         or "%" in joined
         or joined.count("\n") != max(0, len(paths) - 1)
         or max(map(len, paths), default=0) > _MAX_PATH
@@ -190,7 +189,7 @@ def _check_sizes(changes: Changes, table: str) -> None:
 
 
 def _check_flags(changes: Changes, table: str) -> None:
-    if not all_of([f.data_change for f in (*changes.adds, *changes.removes)], bool):
+    if not all_of([a.data_change for a in changes.adds] + [r.data_change for r in changes.removes], bool):
         _fail(table, "data_change must be True or False", None)
     if any(c.data_change for c in changes.cdc):
         _fail(table, "data_change of a cdc file must be False: the change is counted by its data files", True)

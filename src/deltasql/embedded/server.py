@@ -50,9 +50,7 @@ class EmbeddedServer:
 
 def _refuse_windows() -> None:
     if sys.platform == "win32":
-        raise UsageError(
-            f"the embedded PostgreSQL does not run on Windows: {OWN_SERVER}, or work inside WSL."
-        )
+        raise UsageError(f"the embedded PostgreSQL does not run on Windows: {OWN_SERVER}, or work inside WSL.")
 
 
 def _conninfo(**settings: str) -> str:

@@ -92,9 +92,9 @@ class ArrowSession:
         return self._connection.cursor()
 
     def _connect(self) -> Any:
-        import adbc_driver_postgresql.dbapi as dbapi
+        from adbc_driver_postgresql import dbapi
 
-        given = conninfo_to_dict(self._database.conninfo)
+        given: dict[str, Any] = conninfo_to_dict(self._database.conninfo)
         isolation = r"-c default_transaction_isolation=repeatable\ read -c default_transaction_read_only=on"
         given["options"] = f"{given.get('options', '')} {isolation}"
         try:
@@ -113,5 +113,3 @@ class ArrowSession:
 
 def _translate(error: adbc_driver_manager.Error) -> DatabaseError:
     return translate_state(error.sqlstate, str(error))
-
-

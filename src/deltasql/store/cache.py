@@ -111,7 +111,8 @@ def in_commit_order(files: pa.Table) -> pa.Table:
     """Files of a commit side by side, in their order. The server's order usually is this one already."""
     commits, ords = files["commit_id"].to_numpy(), files["ord"].to_numpy()
     same = commits[1:] == commits[:-1]
-    if len(_runs(commits, 0)) == len(same) - same.sum() + bool(len(commits)) and np.all(ords[1:] > ords[:-1], where=same):
+    num_runs = len(commits) - same.sum()
+    if len(_runs(commits, 0)) == num_runs and np.all(ords[1:] > ords[:-1], where=same):
         return files
     return files.take(pa.array(np.lexsort((ords, commits))))
 

@@ -137,7 +137,7 @@ def _attempt(database: Database, parts: Sequence[Part], txn: Transaction, run: R
 
 
 def _in_one_call(
-    connection: Connection, database: Database, parts: Sequence[Part], txn: Transaction, sent: outcome.Sent
+    connection: Connection, _: Database, parts: Sequence[Part], txn: Transaction, sent: outcome.Sent
 ) -> dict[str, Committed]:
     for part in parts:
         place_removes(connection, part)
@@ -177,19 +177,17 @@ def _explain(error: psycopg.Error, parts: Sequence[Part]) -> Exception:
         return translate(error)
     detail = loads(error.diag.message_detail or "{}")
     commits = {part.key: part.commit for part in parts}
-    match state:
-        case "DL208":
-            return AppliedBefore(detail["key"], detail["version"])
-        case "DL300":
-            return ExamineWinners()
-        case "DL404":
-            return TableNotFound(commits[detail[0]].state.name)
-        case "DL409":
-            own = commits[detail["key"]]
-            return VersionConflict(
-                own.state.table_id, own.expected_version or 0, detail["actual"], own.state.name
-            )
-    return translate(error)
+    known: dict[str, Callable[[], Exception]] = {
+        "DL208": lambda: AppliedBefore(detail["key"], detail["version"]),
+        "DL300": ExamineWinners,
+        "DL404": lambda: TableNotFound(commits[detail[0]].state.name),
+        "DL409": lambda: _version_conflict(commits[detail["key"]], detail["actual"]),
+    }
+    return known.get(state, lambda: translate(error))()
+
+
+def _version_conflict(own: TableCommit, actual: int) -> VersionConflict:
+    return VersionConflict(own.state.table_id, own.expected_version or 0, actual, own.state.name)
 
 
 def _table_exists(constraint: str, parts: Sequence[Part]) -> TableExists:
@@ -213,7 +211,7 @@ def _check_strict(parts: Sequence[Part], heads: Mapping[int, int]) -> None:
         if part.key not in heads:
             raise TableNotFound(state.name)
         if expected is not None and heads[part.key] + 1 != expected and not part.commit.changes.txns:
-            raise VersionConflict(state.table_id, expected, heads[part.key], state.name)
+            raise _version_conflict(part.commit, heads[part.key])
 
 
 def begin(connection: Connection, database: Database, txn: Transaction) -> None:
@@ -233,9 +231,7 @@ def register(connection: Connection, part: Part) -> None:
     new = part.commit.create
     if new is not None:
         values = {"namespace": new.namespace, "name": new.name, "location": new.location}
-        part.key = fetch(connection, "insert_table", {"table_id": part.commit.state.table_id, **values})[0][
-            "table_key"
-        ]
+        part.key = fetch(connection, "insert_table", {"table_id": part.commit.state.table_id, **values})[0]["table_key"]
 
 
 def place_removes(connection: Connection, part: Part) -> None:
@@ -276,7 +272,7 @@ def _not_live(connection: Connection, part: Part, path: str, found: Sequence[Row
         )
     if expected is not None:
         head = fetch(connection, "heads", {"keys": [part.key]})[0]["current_version"]
-        return VersionConflict(state.table_id, expected, head, state.name)
+        return _version_conflict(part.commit, head)
     try:
         check(part.commit, fetch_winners(connection, part))
     except CommitConflict as conflict:
@@ -425,7 +421,7 @@ def _request(part: Part, *, inline: bool, head: int | None = None) -> dict[str, 
         "num_removes": len(changes.removes),
         "growth": len(changes.adds) - len(changes.removes) - len(part.superseded),
     }
-    optional = {
+    optional: dict[str, Any] = {
         "expected": own.expected_version,
         "committer": info.user_name,
         "parameters": rows.dumps(info.operation_parameters) if info.operation_parameters is not None else None,

@@ -46,7 +46,7 @@ class Database:
         self.dsn = dsn
         self.config = config
         self._owner = os.getpid()
-        self._ids = iter(())
+        self._ids: Iterator[int] = iter(())
         self._ids_lock = threading.Lock()
         self.conninfo = session_conninfo(dsn, config)
         self._pool: psycopg_pool.ConnectionPool[Connection] = psycopg_pool.ConnectionPool(
@@ -185,7 +185,7 @@ def copy_rows(
     """Binary COPY row by row: encoding overlaps the server's work."""
     names = ", ".join(name for name, _ in columns)
     statement = psycopg.sql.SQL("copy {} ({}) from stdin (format binary)").format(
-        psycopg.sql.Identifier(table), psycopg.sql.SQL(names)  # type: ignore[arg-type]
+        psycopg.sql.Identifier(table), psycopg.sql.SQL(names)
     )
     with connection.cursor() as cursor, cursor.copy(statement) as copy:
         copy.set_types([kind for _, kind in columns])

@@ -58,8 +58,7 @@ def check(database: Database) -> None:
         return
     if found > wanted:
         text = (
-            f"the database is at schema level {found}, this release of deltasql works with {wanted}: "
-            f"upgrade deltasql"
+            f"the database is at schema level {found}, this release of deltasql works with {wanted}: upgrade deltasql"
         )
     elif found == 0:
         text = "the database holds no deltasql tables: run `deltasql init`"
@@ -75,8 +74,7 @@ def migrate(database: Database) -> list[Migration]:
         found = _level(connection)
         if found > latest():
             raise SchemaOutdated(
-                f"the database is at schema level {found}, this release of deltasql knows {latest()}: "
-                f"upgrade deltasql",
+                f"the database is at schema level {found}, this release of deltasql knows {latest()}: upgrade deltasql",
                 found=found,
                 wanted=latest(),
             )
@@ -97,15 +95,11 @@ def _create_schema(connection: Connection, schema: str) -> None:
 
 
 def _apply(connection: Connection, migration: Migration) -> None:
-    connection.execute(migration.text)  # type: ignore[call-overload]
-    connection.execute(
-        "insert into dl_migrations (number, name) values (%s, %s)", [migration.number, migration.name]
-    )
+    connection.execute(migration.text)
+    connection.execute("insert into dl_migrations (number, name) values (%s, %s)", [migration.number, migration.name])
 
 
 def create_roles(database: Database) -> None:
     """The reader, writer and mirror roles with their grants."""
     with translated(), database.connection() as connection, connection.transaction():
-        connection.execute(sql_file("roles.sql"))  # type: ignore[call-overload]
-
-
+        connection.execute(sql_file("roles.sql"))

@@ -24,9 +24,7 @@ class Sent:
         self.backend = connection.backend
 
 
-def look_up(
-    database: Database, txn_id: str, backend: tuple[int, datetime], cause: psycopg.Error
-) -> list[Row]:
+def look_up(database: Database, txn_id: str, backend: tuple[int, datetime], cause: psycopg.Error) -> list[Row]:
     """The versions a transaction became. Asks until the server answers, or `pool.timeout` has passed.
 
     "Not there" is certain only once the server process that held the transaction is gone: until then it may still

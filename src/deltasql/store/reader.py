@@ -56,9 +56,7 @@ class SqlTxnLogReader:
         """The head of a table."""
         return self._store.state(table).version
 
-    def snapshot(
-        self, table: str | UUID, version: int | None = None, timestamp: Moment | None = None
-    ) -> Snapshot:
+    def snapshot(self, table: str | UUID, version: int | None = None, timestamp: Moment | None = None) -> Snapshot:
         """A table at its head, at a version or at a moment."""
         state, found = self._read(table, None, version, timestamp)
         if state.metadata is None or state.protocol is None:

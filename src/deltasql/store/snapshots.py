@@ -96,9 +96,7 @@ class Snapshots:
         rows = self._database.rows("partitions", table_key=state.table_key) if columns else []
         return PartitionTable(rows, columns)
 
-    def _cached(
-        self, session: ArrowSession, state: TableState, head: int, bounds: FileBounds
-    ) -> CachedFiles:
+    def _cached(self, session: ArrowSession, state: TableState, head: int, bounds: FileBounds) -> CachedFiles:
         cached = self._cache.pop(state.table_key, None)
         if cached is None or not cached.refresh(session, state, head, bounds):
             cached = CachedFiles.load(session, state, head)

@@ -1,0 +1,662 @@
+"""No file that holds a matching row is ever pruned, whatever the types, the statistics and the predicate.
+
+The statistics JSON and the answers come from an implementation of their own: writers as Spark and delta-rs are,
+and a row-by-row evaluator of SQL's three-valued logic with Spark's implicit casts.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from deltasql.core.predicates import Predicate
+from deltasql.core.stats import Bounds, ColumnPath, parse_stats, partition_bounds
+
+EPOCH = datetime(1970, 1, 1)
+HOUR = 3_600_000_000
+DAY = 24 * HOUR
+
+
+def micros(moment: datetime) -> int:
+    return (moment - EPOCH) // timedelta(microseconds=1)
+
+
+def moment(value: int) -> datetime:
+    return EPOCH + timedelta(microseconds=value)
+
+
+def single(value: float) -> float:
+    """The nearest 32-bit float."""
+    return float(struct.unpack("f", struct.pack("f", value))[0])
+
+
+# --- Literals: SQL text and value
+
+
+@dataclass(frozen=True)
+class Lit:
+    kind: str  # int, dec, dbl, str, date, ts, ltz, ntz, bool, null; ts has a zone, ltz is in the session's
+    value: Any
+
+    @property
+    def sql(self) -> str:
+        return SQL[self.kind](self.value)
+
+
+def in_quotes(text: str) -> str:
+    return f'"{text}"' if "'" in text else f"'{text}'"
+
+
+def double_sql(value: float) -> str:
+    text = repr(value)
+    return text if "e" in text else text + "D"
+
+
+SQL: dict[str, Callable[[Any], str]] = {
+    "int": str,
+    "dec": lambda value: format(value, "f") if value.as_tuple().exponent < 0 else format(value, "f") + ".",
+    "dbl": double_sql,
+    "str": in_quotes,
+    "date": lambda value: f"DATE '{value.isoformat()}'",
+    "ts": lambda value: f"TIMESTAMP '{moment(value + 2 * HOUR).isoformat()}+02:00'",
+    "ltz": lambda value: f"TIMESTAMP '{moment(value).isoformat(' ')}'",
+    "ntz": lambda value: f"TIMESTAMP_NTZ '{moment(value).isoformat()}'",
+    "bool": lambda value: str(value).upper(),
+    "null": lambda _: "NULL",
+}
+
+
+def literals(kind: str, values: st.SearchStrategy[Any]) -> st.SearchStrategy[Lit]:
+    return values.map(lambda value: Lit(kind, value))
+
+
+# --- Columns: values, how statistics print them, and the pair that Spark compares
+
+
+@dataclass(frozen=True)
+class Col:
+    path: ColumnPath
+    type: pa.DataType
+    values: st.SearchStrategy[Any]
+    literals: st.SearchStrategy[Lit]
+    pair: Callable[[Any, Lit, int], tuple[Any, Any]]
+    low: Callable[[Any, Any], Any]  # the printed minimum and maximum, with a writer's style
+    high: Callable[[Any, Any], Any]
+    partition: Callable[[Any, Any], str] | None = None
+    order: Callable[[Any], Any] = field(default=lambda value: value)
+
+    @property
+    def sql(self) -> str:
+        return ".".join(f"`{part}`" for part in self.path)
+
+
+def total(value: float) -> tuple[bool, float]:
+    """Spark's order of doubles: NaN equals itself and is the largest."""
+    return (True, 0.0) if math.isnan(value) else (False, value)
+
+
+def number_pair(value: Any, lit: Lit, _: int) -> tuple[Any, Any]:
+    other = Decimal(lit.value) if lit.kind == "str" else lit.value
+    if isinstance(value, float) or lit.kind == "dbl" or (isinstance(value, Decimal) and lit.kind == "str"):
+        return total(float(value)), total(float(other))
+    return Fraction(value), Fraction(other)
+
+
+def text_pair(value: str, lit: Lit, _: int) -> tuple[Any, Any]:
+    return value.encode(), lit.value.encode()
+
+
+def same_pair(value: Any, lit: Lit, _: int) -> tuple[Any, Any]:
+    return value, lit.value
+
+
+def instant(lit: Lit, offset: int) -> int:
+    """The instant that a literal means in a session `offset` ahead of UTC."""
+    if lit.kind == "date":
+        return micros(datetime.combine(lit.value, datetime.min.time())) - offset
+    if lit.kind == "str":
+        return micros(datetime.fromisoformat(lit.value)) - offset
+    return int(lit.value) - (0 if lit.kind == "ts" else offset)
+
+
+def timestamp_pair(value: int, lit: Lit, offset: int) -> tuple[Any, Any]:
+    return value, instant(lit, offset)
+
+
+def ntz_pair(value: int, lit: Lit, offset: int) -> tuple[Any, Any]:
+    return value - offset, instant(lit, offset)
+
+
+def date_pair(value: date, lit: Lit, offset: int) -> tuple[Any, Any]:
+    if lit.kind in ("date", "str"):
+        return value, date.fromisoformat(lit.value) if lit.kind == "str" else lit.value
+    return micros(datetime.combine(value, datetime.min.time())) - offset, instant(lit, offset)
+
+
+def print_double(value: float, _: Any) -> Any:
+    return value if math.isfinite(value) else {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
+
+
+def print_single(value: float, style: Any) -> Any:
+    """As Spark, the shortest text of the 32-bit float; or as delta-rs, that of the same value as a double."""
+    if not math.isfinite(value) or style:
+        return print_double(value, style)
+    return next(float(f"{value:.{n}g}") for n in range(1, 10) if single(float(f"{value:.{n}g}")) == value)
+
+
+def print_decimal(value: Decimal, style: Any) -> Any:
+    return float(value) if style else Exactly(format(value, "f"))
+
+
+def print_low_text(value: str, style: Any) -> Any:
+    return value[:3] if style else value
+
+
+def print_high_text(value: str, style: Any) -> Any:
+    """Spark cuts a maximum behind a tie-breaker."""
+    if not style or len(value) <= 3:
+        return value
+    return value[:3] + ("\x7f" if value[3] < "\x7f" else "\U0010ffff")
+
+
+def print_timestamp(value: int, style: Any) -> str:
+    """Cut down to milliseconds; old Spark printed the zone of its session."""
+    cut = moment(value // 1000 * 1000)
+    if style:
+        return (cut - timedelta(hours=8)).isoformat(timespec="milliseconds") + "-08:00"
+    return cut.isoformat(timespec="milliseconds") + "Z"
+
+
+def print_ntz(value: int, _: Any) -> str:
+    return moment(value // 1000 * 1000).isoformat(timespec="milliseconds")
+
+
+def plain(value: Any, _: Any) -> Any:
+    return value
+
+
+def iso(value: date, _: Any) -> str:
+    return value.isoformat()
+
+
+def partition_timestamp(value: int, style: Any) -> str:
+    """In the zone of the writer, five hours behind UTC, or in UTC."""
+    return moment(value - 5 * HOUR).isoformat(" ") if style else moment(value).isoformat() + "Z"
+
+
+class Exactly(str):
+    """A number that JSON prints with these digits."""
+
+
+around = st.integers(-6, 6)
+small = st.decimals(-6, 6, places=2, allow_nan=False)
+instants = st.integers(-2 * DAY, 2 * DAY) | st.sampled_from([-1001, -1, 0, 999, 1000, 1001])
+days = st.integers(-4, 4).map(lambda n: (EPOCH + timedelta(days=n)).date())
+words = st.text(st.sampled_from("abz~\x7féłジ\U0001f600"), max_size=5)
+doubles = st.sampled_from([-math.inf, -1.5, -0.0, 0.0, 0.1, 1.0, 2.5, 1e300, math.inf, math.nan])
+finite = st.sampled_from([-1.5, 0.0, 0.1, 1.0, 2.5, 1e300])
+singles = st.sampled_from([-math.inf, -1.5, 0.1, 0.2, 1.0, 16777216.0, 3.4028234663852886e38, math.nan]).map(
+    lambda value: single(value) if math.isfinite(value) else value
+)
+longs = st.integers(-6, 6) | st.integers(2**53 - 3, 2**53 + 3) | st.sampled_from([-(2**63), 2**63 - 1])
+wide = st.decimals(-6, 6, places=2) | st.integers(-3, 3).map(lambda n: Decimal(f"12345678901234567.8{n + 3}"))
+exact = (
+    literals("int", longs | st.sampled_from([16777217, 2**63, -(2**70)]))
+    | literals("dec", small | st.decimals(-6, 6, places=4))
+    | literals("dec", st.just(Decimal("12345678901234567.83")))
+)
+numbers = exact | literals("dbl", finite | st.just(9007199254740992.0))
+numbers_or_texts = numbers | literals("str", around.map(str))
+zoneless = literals("date", days) | literals("ntz", instants)
+zoneless |= literals("str", instants.map(lambda n: moment(n).isoformat(" ")) | days.map(date.isoformat))
+times = zoneless | literals("ts", instants) | literals("ltz", instants)
+
+
+def integers(name: str, type: pa.DataType, values: st.SearchStrategy[int], **more: Any) -> Col:
+    return Col((name,), type, values, numbers_or_texts, number_pair, plain, plain, **more)
+
+
+COLUMNS = [
+    integers("tiny", pa.int8(), around),
+    integers("id", pa.int32(), around),
+    integers("big", pa.int64(), longs),
+    Col(("f",), pa.float32(), singles, numbers_or_texts, number_pair, print_single, print_single, order=total),
+    Col(("d",), pa.float64(), doubles, numbers_or_texts, number_pair, print_double, print_double, order=total),
+    Col(("price",), pa.decimal128(9, 2), small, numbers_or_texts, number_pair, print_decimal, print_decimal),
+    Col(("wide",), pa.decimal128(30, 2), wide, numbers_or_texts, number_pair, print_decimal, print_decimal),
+    Col(
+        ("name",),
+        pa.string(),
+        words,
+        literals("str", words),
+        text_pair,
+        print_low_text,
+        print_high_text,
+        order=str.encode,
+    ),
+    Col(
+        ("day",),
+        pa.date32(),
+        days,
+        literals("date", days) | literals("str", days.map(date.isoformat)) | literals("ltz", instants),
+        date_pair,
+        iso,
+        iso,
+    ),
+    Col(("at",), pa.timestamp("us", "UTC"), instants, times, timestamp_pair, print_timestamp, print_timestamp),
+    Col(("local",), pa.timestamp("us"), instants, times, ntz_pair, print_ntz, print_ntz),
+    Col(("flag",), pa.bool_(), st.booleans(), literals("bool", st.booleans()), same_pair, plain, plain),
+    integers("Deep", pa.int64(), around),
+]
+COLUMNS[-1] = Col(("s", "Deep"), pa.int64(), around, numbers_or_texts, number_pair, plain, plain)
+PARTITIONS = [
+    integers("p_int", pa.int32(), around, partition=lambda value, _: str(value)),
+    Col(
+        ("p_text",),
+        pa.string(),
+        words,
+        literals("str", words),
+        text_pair,
+        plain,
+        plain,
+        partition=lambda value, _: value,
+    ),
+    Col(
+        ("p_day",),
+        pa.date32(),
+        days,
+        literals("date", days) | literals("str", days.map(date.isoformat)),
+        date_pair,
+        iso,
+        iso,
+        partition=iso,
+    ),
+    Col(
+        ("p_at",),
+        pa.timestamp("us", "UTC"),
+        instants,
+        times,
+        timestamp_pair,
+        plain,
+        plain,
+        partition=partition_timestamp,
+    ),
+    Col(
+        ("p_price",),
+        pa.decimal128(9, 2),
+        small,
+        numbers_or_texts,
+        number_pair,
+        plain,
+        plain,
+        partition=lambda value, _: format(value, "f"),
+    ),
+    Col(
+        ("p_flag",),
+        pa.bool_(),
+        st.booleans(),
+        literals("bool", st.booleans()),
+        same_pair,
+        plain,
+        plain,
+        partition=lambda value, _: str(value).lower(),
+    ),
+]
+SCHEMA = pa.schema(
+    [(col.path[0], col.type) for col in COLUMNS[:-1]]
+    + [("s", pa.struct([("Deep", pa.int64())]))]
+    + [(col.path[0], col.type) for col in PARTITIONS]
+)
+PARTITION_NAMES = [col.path[0] for col in PARTITIONS]
+
+
+# --- Predicates: SQL text, columns, and an evaluator of rows
+
+Row = dict[ColumnPath, Any]
+
+
+@dataclass(frozen=True)
+class Pred:
+    sql: str
+    columns: frozenset[Col]
+    holds: Callable[[Row, int], bool | None]
+
+
+COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    "=": lambda a, b: a == b,
+    "==": lambda a, b: a == b,
+    "<>": lambda a, b: a != b,
+    "!=": lambda a, b: a != b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+}
+
+
+def compare(col: Col, operator: str, lit: Lit, row: Row, offset: int) -> bool | None:
+    value = row[col.path]
+    if value is None or lit.kind == "null":
+        return None
+    return COMPARISONS[operator](*col.pair(value, lit, offset))
+
+
+def negation(value: bool | None) -> bool | None:
+    return None if value is None else not value
+
+
+def conjunction(values: list[bool | None]) -> bool | None:
+    return False if False in values else None if None in values else True
+
+
+def disjunction(values: list[bool | None]) -> bool | None:
+    return negation(conjunction([negation(value) for value in values]))
+
+
+def lits(col: Col) -> st.SearchStrategy[Lit]:
+    return st.one_of(*[col.literals] * 9, st.just(Lit("null", None)))
+
+
+@st.composite
+def comparisons(draw: st.DrawFn, col: Col) -> Pred:
+    operator, lit, left = draw(st.sampled_from(list(COMPARISONS))), draw(lits(col)), draw(st.booleans())
+    flipped = operator.translate(str.maketrans("<>", "><")) if operator != "<>" else operator
+    sql = f"{col.sql} {operator} {lit.sql}" if left else f"{lit.sql} {flipped} {col.sql}"
+    return Pred(sql, frozenset([col]), lambda row, offset: compare(col, operator, lit, row, offset))
+
+
+@st.composite
+def null_safe(draw: st.DrawFn, col: Col) -> Pred:
+    lit = draw(lits(col))
+
+    def holds(row: Row, offset: int) -> bool:
+        if row[col.path] is None or lit.kind == "null":
+            return row[col.path] is None and lit.kind == "null"
+        return bool(compare(col, "=", lit, row, offset))
+
+    return Pred(f"{col.sql} <=> {lit.sql}", frozenset([col]), holds)
+
+
+@st.composite
+def betweens(draw: st.DrawFn, col: Col) -> Pred:
+    low, high, negated = draw(lits(col)), draw(lits(col)), draw(st.booleans())
+
+    def holds(row: Row, offset: int) -> bool | None:
+        inside = [compare(col, ">=", low, row, offset), compare(col, "<=", high, row, offset)]
+        return negation(conjunction(inside)) if negated else conjunction(inside)
+
+    word = "NOT BETWEEN" if negated else "BETWEEN"
+    return Pred(f"{col.sql} {word} {low.sql} AND {high.sql}", frozenset([col]), holds)
+
+
+@st.composite
+def ins(draw: st.DrawFn, col: Col) -> Pred:
+    """Literals of one kind: with mixed kinds Spark's modes differ."""
+    first = draw(col.literals)
+    more = draw(st.lists(col.literals.filter(lambda lit: lit.kind == first.kind), max_size=7))
+    nulls = draw(st.lists(st.just(Lit("null", None)), max_size=1))
+    items, negated = [first, *more, *nulls], draw(st.booleans())
+
+    def holds(row: Row, offset: int) -> bool | None:
+        found = disjunction([compare(col, "=", item, row, offset) for item in items])
+        return negation(found) if negated else found
+
+    sql = f"{col.sql} {'NOT IN' if negated else 'IN'} ({', '.join(item.sql for item in items)})"
+    return Pred(sql, frozenset([col]), holds)
+
+
+@st.composite
+def likes(draw: st.DrawFn, col: Col) -> Pred:
+    prefix, end, negated = draw(words), draw(st.sampled_from(["", "%", "%%"])), draw(st.booleans())
+
+    def holds(row: Row, _: int) -> bool | None:
+        value = row[col.path]
+        found = None if value is None else value.startswith(prefix) if end else value == prefix
+        return negation(found) if negated else found
+
+    word = "NOT LIKE" if negated else "LIKE"
+    return Pred(f"{col.sql} {word} {in_quotes(prefix + end)}", frozenset([col]), holds)
+
+
+@st.composite
+def nulls(draw: st.DrawFn, col: Col) -> Pred:
+    wanted = draw(st.booleans())
+    sql = f"{col.sql} IS NULL" if wanted else f"{col.sql} IS NOT NULL"
+    return Pred(sql, frozenset([col]), lambda row, _: (row[col.path] is None) == wanted)
+
+
+@st.composite
+def column_pairs(draw: st.DrawFn) -> Pred:
+    same = [col for col in COLUMNS + PARTITIONS if pa.types.is_integer(col.type) or col.path == ("d",)]
+    a, b, operator = (
+        draw(st.sampled_from(same)),
+        draw(st.sampled_from(same)),
+        draw(st.sampled_from("= <> < <= > >=".split())),
+    )
+
+    def holds(row: Row, _: int) -> bool | None:
+        left, right = row[a.path], row[b.path]
+        if left is None or right is None:
+            return None
+        if isinstance(left, float) or isinstance(right, float):
+            left, right = total(float(left)), total(float(right))
+        return COMPARISONS[operator](left, right)
+
+    return Pred(f"{a.sql} {operator} {b.sql}", frozenset([a, b]), holds)
+
+
+def opaque(col: Col) -> st.SearchStrategy[Pred]:
+    """What only the evaluator understands."""
+    pred = Pred(f"coalesce({col.sql}, {col.sql}) IS NULL", frozenset([col]), lambda row, _: row[col.path] is None)
+    return st.just(pred)
+
+
+def constants() -> st.SearchStrategy[Pred]:
+    values = st.sampled_from([True, False, None])
+    return values.map(lambda v: Pred("NULL" if v is None else str(v), frozenset(), lambda _, __: v))
+
+
+def leaves(col: Col) -> st.SearchStrategy[Pred]:
+    kinds = [comparisons(col), comparisons(col), null_safe(col), betweens(col), ins(col), nulls(col), opaque(col)]
+    if col.type == pa.string():
+        kinds.append(likes(col))
+    if col.type == pa.bool_():
+        kinds.append(st.just(Pred(col.sql, frozenset([col]), lambda row, _: row[col.path])))
+    return st.one_of(kinds)
+
+
+def joined(word: str, parts: list[Pred]) -> Pred:
+    logic = conjunction if word == "AND" else disjunction
+    return Pred(
+        f" {word} ".join(f"({part.sql})" for part in parts),
+        frozenset[Col]().union(*(part.columns for part in parts)),
+        lambda row, offset: logic([part.holds(row, offset) for part in parts]),
+    )
+
+
+def denied(pred: Pred) -> Pred:
+    return Pred(f"NOT ({pred.sql})", pred.columns, lambda row, offset: negation(pred.holds(row, offset)))
+
+
+any_leaf = st.sampled_from(COLUMNS + PARTITIONS).flatmap(leaves) | column_pairs() | constants()
+predicates = st.recursive(
+    any_leaf,
+    lambda inner: (
+        st.builds(joined, st.sampled_from(["AND", "OR"]), st.lists(inner, min_size=2, max_size=3)) | inner.map(denied)
+    ),
+    max_leaves=6,
+)
+
+
+# --- Files: rows, with statistics as some writer prints them
+
+
+@dataclass(frozen=True)
+class File:
+    rows: list[Row]
+    stats: str | None
+    partition_values: dict[str, str | None]
+
+
+def dumped(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{json.dumps(key)}:{dumped(inner)}" for key, inner in value.items()) + "}"
+    return str(value) if isinstance(value, Exactly) else json.dumps(value)
+
+
+def put(target: dict[str, Any], path: ColumnPath, value: Any) -> None:
+    for key in path[:-1]:
+        target = target.setdefault(key, {})
+    target[path[-1]] = value
+
+
+def statistics(draw: st.DrawFn, cols: list[Col], rows: list[Row]) -> str | None:
+    form = draw(st.sampled_from(["full"] * 8 + ["none", "garbage", "{}"]))
+    if form != "full":
+        return {"none": None, "garbage": '{"numRecords":', "{}": "{}"}[form]
+    kept = st.sampled_from([True] * 7 + [False])
+    stats: dict[str, Any] = {"minValues": {}, "maxValues": {}, "nullCount": {}}
+    if draw(kept):
+        stats["numRecords"] = len(rows)
+    loose = draw(st.booleans())
+    if loose:
+        stats["tightBounds"] = False
+    for col in cols:
+        values = [row[col.path] for row in rows if row[col.path] is not None]
+        style = draw(st.booleans())
+        if values and draw(kept):
+            put(stats["minValues"], col.path, col.low(min(values, key=col.order), style))
+        if values and draw(kept):
+            put(stats["maxValues"], col.path, col.high(max(values, key=col.order), style))
+        if draw(kept):
+            count = len(rows) - len(values)
+            put(stats["nullCount"], col.path, max(1, count - 1) if loose and 0 < count < len(rows) else count)
+    return dumped(stats)
+
+
+@st.composite
+def files(draw: st.DrawFn, columns: frozenset[Col]) -> File:
+    data = sorted((col for col in columns if not col.partition), key=lambda col: col.path)
+    rows: list[Row] = [{} for _ in range(draw(st.integers(1, 3)))]
+    for col in data:
+        empty = draw(st.sampled_from([False] * 7 + [True]))
+        for row in rows:
+            row[col.path] = draw(st.none() if empty else st.one_of(st.none(), *[col.values] * 4))
+    texts: dict[str, str | None] = {}
+    for col in sorted(columns - set(data), key=lambda col: col.path):
+        value = draw(st.one_of(st.none(), *[col.values] * 4))
+        assert col.partition
+        texts[col.path[0]] = None if value is None else col.partition(value, draw(st.booleans()))
+        for row in rows:
+            row[col.path] = value
+    return File(rows, statistics(draw, data, rows), texts)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[Pred, list[File]]:
+    pred = draw(predicates)
+    return pred, draw(st.lists(files(pred.columns), min_size=1, max_size=6))
+
+
+def bounds_of(predicate: Predicate, some: list[File]) -> dict[ColumnPath, Bounds]:
+    texts = pa.array([file.stats for file in some], pa.string())
+    bounds = parse_stats(texts, SCHEMA, predicate.data_columns)
+    for path in predicate.columns - predicate.data_columns:
+        values = pa.array([file.partition_values[path[0]] for file in some], pa.string())
+        bounds[path] = partition_bounds(values, SCHEMA.field(path[0]).type)
+    return bounds
+
+
+quick = settings(
+    deadline=None,
+    max_examples=400,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+)
+
+
+@quick
+@given(cases(), st.integers(-72, 72))
+def test_a_file_with_a_matching_row_is_kept(case: tuple[Pred, list[File]], quarters: int) -> None:
+    pred, some = case
+    predicate = Predicate.parse(pred.sql, SCHEMA, PARTITION_NAMES)
+    kept = predicate.may_match(bounds_of(predicate, some), len(some))
+    for file, keep in zip(some, kept, strict=True):
+        matching = [row for row in file.rows if pred.holds(row, quarters * HOUR // 4)]
+        assert keep or not matching, (pred.sql, file)
+
+
+@quick
+@given(cases())
+def test_less_knowledge_keeps_more(case: tuple[Pred, list[File]]) -> None:
+    pred, some = case
+    predicate = Predicate.parse(pred.sql, SCHEMA, PARTITION_NAMES)
+    bounds = bounds_of(predicate, some)
+    whole = predicate.may_match(bounds, len(some))
+    partitions_alone = {path: bounds[path] for path in predicate.columns - predicate.data_columns}
+    assert (predicate.may_match(partitions_alone, len(some)) >= whole).all()
+    part = predicate.partition_part()
+    if part is not None:
+        assert part.partition_only
+        assert (part.may_match(partitions_alone, len(some)) >= whole).all()
+        again = Predicate.parse(part.text, SCHEMA, PARTITION_NAMES)
+        assert (again.may_match(partitions_alone, len(some)) == part.may_match(partitions_alone, len(some))).all()
+
+
+# --- What can be pruned is pruned
+
+SHARP = {
+    "id": [str(n) for n in range(8)],
+    "big": [str(2**53 + n) for n in range(8)],
+    "d": [f"{n}.5D" for n in range(8)],
+    "price": [f"{n}.25" for n in range(8)],
+    "name": [f"'n{n}'" for n in range(8)],
+    "day": [f"'2026-01-0{n + 1}'" for n in range(8)],
+    "local": [f"TIMESTAMP_NTZ '2026-01-0{n + 1} 00:00:00'" for n in range(8)],
+}
+
+
+def printed(name: str, n: int) -> str:
+    """The n-th literal as JSON."""
+    text = SHARP[name][n].removeprefix("TIMESTAMP_NTZ ").removesuffix("D")
+    return text.replace("'", '"').replace(" ", "T")
+
+
+ranges = st.tuples(st.integers(0, 7), st.integers(0, 7)).map(sorted)
+
+
+@quick
+@given(st.sampled_from(sorted(SHARP)), st.lists(ranges, min_size=1, max_size=6), st.integers(0, 7), st.integers(0, 7))
+def test_full_statistics_prune_all_that_can_be_pruned(name: str, spans: list[list[int]], x: int, y: int) -> None:
+    texts = [
+        f'{{"numRecords":9,"minValues":{{"{name}":{printed(name, low)}}},'
+        f'"maxValues":{{"{name}":{printed(name, high)}}},"nullCount":{{"{name}":0}}}}'
+        for low, high in spans
+    ]
+    bounds = parse_stats(pa.array(texts), SCHEMA, [(name,)])
+    a, b = SHARP[name][x], SHARP[name][y]
+    expected: dict[str, Callable[[int, int], bool]] = {
+        f"{name} = {a}": lambda low, high: low <= x <= high,
+        f"{name} < {a}": lambda low, high: low < x,
+        f"{name} <= {a}": lambda low, high: low <= x,
+        f"{a} < {name}": lambda low, high: x < high,
+        f"NOT {name} < {a}": lambda low, high: x <= high,
+        f"{name} BETWEEN {a} AND {b}": lambda low, high: low <= y and x <= high,
+        f"{name} = {a} OR {name} = {b}": lambda low, high: low <= x <= high or low <= y <= high,
+        f"{name} IN ({a}, {b})": lambda low, high: low <= x <= high or low <= y <= high,
+        f"{name} IS NULL": lambda low, high: False,
+        f"{name} = NULL": lambda low, high: False,
+    }
+    for sql, keeps in expected.items():
+        kept = Predicate.parse(sql, SCHEMA, PARTITION_NAMES).may_match(bounds, len(spans))
+        assert kept.tolist() == [keeps(*span) for span in spans], sql
