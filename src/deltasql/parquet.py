@@ -29,6 +29,8 @@ Progress = Callable[[int, int], None]
 _T = TypeVar("_T")
 _U = TypeVar("_U")
 _BATCH = 64
+# Footers of local files are bound by Python's lock; a second thread helps when they are not cached.
+_LOCAL_THREADS, _REMOTE_THREADS = 2, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +54,15 @@ class ParquetFile:
     stats: str
 
 
-def read_footers(paths: Sequence[str], *, filesystem: pafs.FileSystem | None = None, threads: int = 4) -> list[Footer]:
+def read_footers(
+    paths: Sequence[str], *, filesystem: pafs.FileSystem | None = None, threads: int | None = None
+) -> list[Footer]:
     """The footers of files, in the order given."""
-    batches = _in_batches(lambda batch: _footers(batch, filesystem), paths, threads)
-    return [footer for batch in batches for footer in batch]
+
+    def read(batch: Sequence[str]) -> list[Footer]:
+        return _footers(batch, filesystem)
+
+    return [footer for batch in _in_batches(read, paths, _threads(threads, filesystem)) for footer in batch]
 
 
 def adds_from_parquet(
@@ -68,7 +75,7 @@ def adds_from_parquet(
     filesystem: pafs.FileSystem | None = None,
     num_indexed_cols: int = 32,
     stats_columns: Collection[str] | None = None,
-    threads: int = 4,
+    threads: int | None = None,
     progress: Progress | None = None,
 ) -> list[ParquetFile]:
     """What it takes to add files below `root` to a table, from their footers alone.
@@ -89,11 +96,16 @@ def adds_from_parquet(
         return [plans.add(path, given, footer) for (path, given), footer in zip(batch, footers, strict=True)]
 
     adds: list[ParquetFile] = []
-    for batch in _in_batches(register, list(zip(relative, values, strict=True)), threads):
+    files = list(zip(relative, values, strict=True))
+    for batch in _in_batches(register, files, _threads(threads, filesystem)):
         adds += batch
         if progress:
             progress(len(adds), len(relative))
     return adds
+
+
+def _threads(threads: int | None, filesystem: pafs.FileSystem | None) -> int:
+    return threads or (_LOCAL_THREADS if _is_local(filesystem) else _REMOTE_THREADS)
 
 
 def _in_batches(work: Callable[[Sequence[_T]], list[_U]], items: Sequence[_T], threads: int) -> Iterator[list[_U]]:

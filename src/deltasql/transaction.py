@@ -23,7 +23,6 @@ from deltasql.core.changes import (
     TableCommit,
     TableState,
 )
-from deltasql.core.validate import validate
 from deltasql.errors import TransactionLimitExceeded, UsageError, ValidationError
 from deltasql.store import Committed, Store
 from deltasql.store import Transaction as Shared
@@ -105,21 +104,18 @@ class MultiTableTransaction:
         self._check_open()
         known = self._staged.get(state.table_id) or _Staged(state)
         changes = Changes.of(actions, state.name)
-        staged = replace(
+        self._staged[state.table_id] = replace(
             known,
             changes=known.changes.merge(changes),
             reads=known.reads | (reads or Reads()),
             expected_version=_expected(expected_version, known),
             isolation=_isolation(isolation) or known.isolation,
         )
-        validate(staged.changes, state)
-        self._staged[state.table_id] = staged
 
     def create(self, state: TableState, new: NewTable, actions: Iterable[Action]) -> None:
         """Stage a table that does not exist yet; its first version is part of this transaction."""
         self._check_open()
         changes = Changes.of(actions, state.name)
-        validate(changes, state)
         self._staged[state.table_id] = _Staged(state, changes, create=new, expected_version=0)
 
     def _state(self, table_id: str | UUID) -> TableState:

@@ -252,10 +252,10 @@ def test_any_role_may_be_taken(root: Path) -> None:
 def test_variables_of_postgresql_and_the_locale_do_not_disturb(root: Path, monkeypatch: Patch) -> None:
     monkeypatch.setenv("PGPORT", "7777")
     monkeypatch.setenv("PGDATA", "/nowhere")
-    monkeypatch.setenv("PGOPTIONS", "-c nonsense=1")
+    monkeypatch.setenv("PGDATESTYLE", "nonsense")
     monkeypatch.setenv("LC_ALL", "xx_XX")
     with EmbeddedServer.start(root) as server:
-        monkeypatch.delenv("PGOPTIONS")
+        monkeypatch.delenv("PGDATESTYLE")
         assert ask(server.dsn, "show port") == "5432"
 
 
@@ -461,8 +461,9 @@ def test_starter_killed_right_after_the_start_leaves_a_usable_server(root: Path,
 
 def test_server_that_comes_first_is_joined(root: Path, monkeypatch: Patch) -> None:
     """As when its starter is killed before postmaster.pid is there, which is too short a time to hit."""
-    look, looks = launch._attach, iter([None])
-    monkeypatch.setattr(launch, "_attach", lambda data: next(looks, look(data)))
+    looks, attach, answers = iter(["not there yet", "starting"]), launch._attach, launch.answers
+    monkeypatch.setattr(launch, "_attach", lambda data: None if next(looks, None) else attach(data))
+    monkeypatch.setattr(launch, "answers", lambda place: not next(looks, time.sleep(0.5)) and answers(place))
     with client(root) as other, EmbeddedServer.start(root) as server:
         assert server.dsn == other.dsn
         assert ask(server.dsn) == 1
@@ -756,7 +757,7 @@ def test_root_with_programs_under_a_closed_parent_starts(root: Path, tmp_path: P
 
 
 @as_root
-def test_server_that_reads_everything_serves_root_alone(their_directory: Path, as_ordinary: list[str]) -> None:
+def test_server_that_reads_all_serves_root_alone(their_directory: Path, as_ordinary: list[str]) -> None:
     """Its account would read every file through COPY, were it let in."""
     root = their_directory / "root"
     their_directory.parent.chmod(0o700)

@@ -610,7 +610,7 @@ def test_less_knowledge_keeps_more(case: tuple[Pred, list[File]]) -> None:
         assert part.partition_only
         assert (part.may_match(partitions_alone, len(some)) >= whole).all()
         again = Predicate.parse(part.text, SCHEMA, PARTITION_NAMES)
-        assert (again.may_match(partitions_alone, len(some)) == part.may_match(partitions_alone, len(some))).all()
+        assert (again.may_match(bounds, len(some)) >= part.may_match(bounds, len(some))).all()
 
 
 # --- What can be pruned is pruned
@@ -622,14 +622,12 @@ SHARP = {
     "price": [f"{n}.25" for n in range(8)],
     "name": [f"'n{n}'" for n in range(8)],
     "day": [f"'2026-01-0{n + 1}'" for n in range(8)],
-    "local": [f"TIMESTAMP_NTZ '2026-01-0{n + 1} 00:00:00'" for n in range(8)],
 }
 
 
 def printed(name: str, n: int) -> str:
     """The n-th literal as JSON."""
-    text = SHARP[name][n].removeprefix("TIMESTAMP_NTZ ").removesuffix("D")
-    return text.replace("'", '"').replace(" ", "T")
+    return SHARP[name][n].removesuffix("D").replace("'", '"')
 
 
 ranges = st.tuples(st.integers(0, 7), st.integers(0, 7)).map(sorted)

@@ -34,7 +34,7 @@ class Postmaster:
 
     def runs(self) -> bool:
         """Whether that process is alive and the postmaster of this cluster."""
-        _reap(self.pid)
+        _reap()
         if not PROC.is_dir():
             return str(self.data) in _ps(self.pid)
         try:
@@ -71,14 +71,13 @@ def adopt(child: subprocess.Popen[bytes]) -> None:
         _children.add(child.pid)
 
 
-def _reap(pid: int) -> None:
-    """Clear away the zombie of a server of ours, and of nobody else's child that has got its pid."""
-    if pid not in _children:
-        return
-    with suppress(ChildProcessError):
-        if os.waitpid(pid, os.WNOHANG) == (0, 0):
-            return
-    _children.discard(pid)
+def _reap() -> None:
+    """Clear away the zombies of servers started here, and of nobody else's children."""
+    for pid in list(_children):
+        with suppress(ChildProcessError):
+            if os.waitpid(pid, os.WNOHANG) == (0, 0):
+                continue
+        _children.discard(pid)
 
 
 def _socket_dir(lines: list[str]) -> Path | None:

@@ -1,0 +1,114 @@
+"""What a commit costs beside the bytes it has to write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import psycopg
+
+import deltasql
+from benchmarks.data import DDL, adds
+from benchmarks.measure import Result, at_most, in_turns
+from deltasql.store import rows
+
+SUITE = "commit"
+_COLUMNS = (*rows.KEY_COLUMNS, *rows.ADD_COLUMNS)
+
+
+def run(lake: deltasql.Lake, large: deltasql.Table, rounds: int = 9) -> list[Result]:
+    """All measurements of this suite; `large` holds a million files."""
+    small = lake.create_table("bench.commits", DDL, partition_by=["day"])
+    flat = lake.create_table("bench.flat", DDL.replace(" day DATE,", ""))
+    with psycopg.connect(lake.dsn, autocommit=True) as connection:
+        floor = Floor(connection)
+        ten = in_turns(
+            rounds,
+            floor=floor.prepared(10_000),
+            commit=committer(lake, small, 10_000),
+            large=committer(lake, large, 10_000),
+            flat=committer(lake, flat, 10_000, partitioned=False),
+        )
+        one = in_turns(
+            200, floor=floor.one_row(), commit=committer(lake, small, 1), large=committer(lake, large, 1)
+        )
+        hundred = in_turns(3, commit=committer(lake, small, 100_000))
+    return [
+        at_most(SUITE, "10,000 adds, partitioned, beside raw COPY", ten["commit"], ten["floor"], 2.2),
+        at_most(SUITE, "10,000 adds, unpartitioned, beside raw COPY", ten["flat"], ten["floor"], 2.2),
+        at_most(SUITE, "1 add beside a one-row insert transaction", one["commit"], one["floor"], 2.0),
+        at_most(SUITE, "100,000 adds beside ten times 10,000", hundred["commit"], 10 * ten["commit"], 1.2),
+        at_most(SUITE, "10,000 adds to a table of 1M files, beside an empty one", ten["large"], ten["commit"], 1.2),
+        at_most(SUITE, "1 add to a table of 1M files, beside an empty one", one["large"], one["commit"], 1.2),
+    ]
+
+
+def committer(
+    lake: deltasql.Lake, table: deltasql.Table, count: int, partitioned: bool = True
+) -> Callable[[], None]:
+    """Commits fresh files each time; making them is not measured, so they are made ahead."""
+
+    def refill() -> list[deltasql.Add]:
+        batch = adds(count)
+        return batch if partitioned else [_flat(a) for a in batch]
+
+    made = [refill() for _ in range(12 if count > 1 else 220)]
+
+    def commit() -> None:
+        with lake.begin() as tx:
+            tx.stage(table, made.pop())
+
+    return commit
+
+
+def _flat(a: deltasql.Add) -> deltasql.Add:
+    return deltasql.Add(path=a.path, size=a.size, modification_time=a.modification_time, stats=a.stats)
+
+
+class Floor:
+    """The same bytes into a heap without an index."""
+
+    def __init__(self, connection: psycopg.Connection[tuple[object, ...]]) -> None:
+        self._connection = connection
+        names = ", ".join(f"{name} {kind}" for name, kind in _COLUMNS)
+        connection.execute("drop table if exists public.bench_floor")
+        connection.execute(f"create table public.bench_floor ({names})")
+
+    def prepared(self, count: int) -> Callable[[], None]:
+        """Binary COPY of a buffer that was encoded ahead."""
+        buffer = self._encoded(count)
+
+        def copy() -> None:
+            with self._connection.transaction(), self._connection.cursor() as cursor:
+                with cursor.copy("copy public.bench_floor from stdin (format binary)") as stream:
+                    stream.write(buffer)
+
+        return copy
+
+    def _encoded(self, count: int) -> bytes:
+        self.row_wise(count)()
+        with self._connection.cursor() as cursor:
+            with cursor.copy("copy public.bench_floor to stdout (format binary)") as stream:
+                buffer = b"".join(bytes(chunk) for chunk in stream)
+        self._connection.execute("truncate public.bench_floor")
+        return buffer
+
+    def row_wise(self, count: int) -> Callable[[], None]:
+        values = [(1, 1, *row) for row in rows.add_rows(adds(count), {}, rows.Partitions())]
+
+        def copy() -> None:
+            with self._connection.transaction(), self._connection.cursor() as cursor:
+                with cursor.copy("copy public.bench_floor from stdin (format binary)") as stream:
+                    stream.set_types([kind for _, kind in _COLUMNS])
+                    for row in values:
+                        stream.write_row(row)
+
+        return copy
+
+    def one_row(self) -> Callable[[], None]:
+        [row] = [(1, 1, *row) for row in rows.add_rows(adds(1), {}, rows.Partitions())]
+        marks = ", ".join(["%s"] * len(row))
+
+        def insert() -> None:
+            self._connection.execute(f"insert into public.bench_floor values ({marks})", row, prepare=True)
+
+        return insert

@@ -1,0 +1,476 @@
+-- The whole schema, for reading: what the migrations add up to. Written by `make docs`, checked by a test.
+
+CREATE SCHEMA deltasql;
+
+CREATE FUNCTION dl_commit(p_txn_id uuid, p_author text, p_message text, p_tables jsonb) RETURNS TABLE(table_key integer, version bigint, committed_at timestamp with time zone)
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+declare
+    keys constant int[] := array(select (x->>'key')::int from jsonb_array_elements(p_tables) x);
+    heads bigint[] := '{}';
+    t jsonb; h record; applied bigint; at timestamptz := clock_timestamp(); i int := 0;
+begin
+    for t in select x from jsonb_array_elements(p_tables) x loop
+        if coalesce(t->'adds', t->'removes', t->'cdc') is not null then
+            perform dl_stage((t->>'key')::int, (t->>'commit')::bigint, t->'adds', t->'removes', t->'cdc');
+        end if;
+    end loop;
+
+    for h in select d.table_key, d.current_version, d.committed_at from dl_tables d
+             where d.table_key = any (keys) and d.dropped_at is null order by d.table_key for update loop
+        i := i + 1;
+        heads[array_position(keys, h.table_key)] := h.current_version;
+        at := greatest(at, h.committed_at + interval '1 microsecond');
+    end loop;
+    if i < cardinality(keys) then
+        raise exception 'a table of this commit is gone' using errcode = 'DL404',
+            detail = (select jsonb_agg(k) from unnest(keys) k where not exists (
+                select from dl_tables d where d.table_key = k and d.dropped_at is null))::text;
+    end if;
+
+    for i in 1 .. cardinality(keys) loop
+        t := p_tables->(i - 1);
+        if t->'txns' is not null then
+            select min(a.version) into applied
+            from jsonb_array_elements(t->'txns') x
+            cross join lateral (select y.version, y.txn_version from dl_txn_actions y
+                where y.table_key = keys[i] and y.app_id = x->>0 order by y.version desc limit 1) latest
+            cross join lateral (select y.version from dl_txn_actions y
+                where y.table_key = keys[i] and y.app_id = x->>0 and y.txn_version >= (x->>1)::bigint
+                order by y.version limit 1) a
+            where latest.txn_version >= (x->>1)::bigint;
+            if applied is not null then
+                raise exception 'applied before' using errcode = 'DL208',
+                    detail = jsonb_build_object('key', keys[i], 'version', applied)::text;
+            end if;
+        end if;
+        if t->>'expected' is not null and heads[i] + 1 <> (t->>'expected')::bigint then
+            raise exception 'version conflict' using errcode = 'DL409',
+                detail = jsonb_build_object('key', keys[i], 'actual', heads[i])::text;
+        end if;
+        if t->>'expected' is null and heads[i] > (t->>'read')::bigint
+           and (not (t->>'blind')::boolean or exists (
+                select from dl_table_versions v
+                where v.table_key = keys[i] and v.version > (t->>'read')::bigint
+                  and (v.has_metadata or v.has_protocol or (v.has_domain and t ? 'domains')
+                       or (v.has_txn and t ? 'txns')))) then
+            raise exception 'winners to examine' using errcode = 'DL300',
+                detail = jsonb_build_object('key', keys[i], 'head', heads[i])::text;
+        end if;
+    end loop;
+
+    if cardinality(keys) > 1 then
+        insert into dl_transactions (txn_id, committed_at, author, message, num_tables)
+        values (p_txn_id, at, p_author, p_message, cardinality(keys));
+    end if;
+    for i in 1 .. cardinality(keys) loop
+        perform dl_write_version(p_tables->(i - 1), heads[i] + 1, p_txn_id, at);
+    end loop;
+    return query update dl_tables d
+        set current_version = d.current_version + 1, committed_at = at,
+            num_files = d.num_files + (x.t->>'growth')::bigint
+        from (select y as t from jsonb_array_elements(p_tables) y) x
+        where d.table_key = (x.t->>'key')::int returning d.table_key, d.current_version, at;
+end $$;
+
+CREATE FUNCTION dl_find_files(p_table_key integer, p_paths text[]) RETURNS TABLE(path text, path_gen smallint, commit_id bigint, ord integer, removed_by bigint)
+    LANGUAGE sql STABLE ROWS 100
+    AS $$
+    with recursive probe as (
+        select w.path as wanted, a.path as found, 0 as gen, a.commit_id, a.ord
+        from unnest(p_paths) as w (path)
+        join dl_add_files a
+          on hashtextextended(a.path, (a.table_key::bigint << 16) | a.path_gen)
+           = hashtextextended(w.path collate "C", p_table_key::bigint << 16)
+        union all
+        select p.wanted, a.path, p.gen + 1, a.commit_id, a.ord
+        from probe p
+        join dl_add_files a
+          on hashtextextended(a.path, (a.table_key::bigint << 16) | a.path_gen)
+           = hashtextextended(p.wanted collate "C", (p_table_key::bigint << 16) | (p.gen + 1))
+    )
+    select p.wanted, p.gen::smallint, case when p.found = p.wanted then p.commit_id end,
+           p.ord, r.commit_id
+    from probe p
+    left join dl_remove_files r
+      on r.table_key = p_table_key and r.add_commit_id = p.commit_id and r.add_ord = p.ord
+$$;
+
+CREATE FUNCTION dl_stage(p_table_key integer, p_commit_id bigint, p_adds jsonb, p_removes jsonb, p_cdc jsonb) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+begin
+    if p_adds is not null then
+        insert into dl_add_files (table_key, commit_id, ord, size, modification_time, partition_key, data_change,
+            path_gen, path, partition_values, stats, tags, deletion_vector, base_row_id,
+            default_row_commit_version, clustering_provider, extra)
+        select p_table_key, p_commit_id, (f->>0)::int, (f->>1)::bigint, (f->>2)::bigint, (f->>3)::bigint,
+            (f->>4)::boolean, (f->>5)::smallint, f->>6, f->>7, f->>8, f->>9, f->>10, (f->>11)::bigint,
+            (f->>12)::bigint, f->>13, f->>14
+        from jsonb_array_elements(p_adds) as f;
+    end if;
+    if p_removes is not null then
+        insert into dl_remove_files (table_key, commit_id, ord, add_commit_id, add_ord, deletion_timestamp,
+            data_change, superseded, extended_file_metadata, path, partition_values, size, stats, tags,
+            deletion_vector, base_row_id, default_row_commit_version, extra)
+        select p_table_key, p_commit_id, (f->>0)::int, (f->>1)::bigint, (f->>2)::int, (f->>3)::bigint,
+            (f->>4)::boolean, (f->>5)::boolean, (f->>6)::boolean, f->>7, f->>8, (f->>9)::bigint, f->>10, f->>11,
+            f->>12, (f->>13)::bigint, (f->>14)::bigint, f->>15
+        from jsonb_array_elements(p_removes) as f;
+    end if;
+    if p_cdc is not null then
+        insert into dl_cdc_files (table_key, commit_id, ord, size, path, partition_values, tags, extra)
+        select p_table_key, p_commit_id, (f->>0)::int, (f->>1)::bigint, f->>2, f->>3, f->>4, f->>5
+        from jsonb_array_elements(p_cdc) as f;
+    end if;
+end $$;
+
+CREATE FUNCTION dl_write_version(t jsonb, p_version bigint, p_txn_id uuid, p_at timestamp with time zone) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+declare k constant int := (t->>'key')::int; part jsonb;
+begin
+    insert into dl_table_versions (table_key, version, commit_id, txn_id, committed_at, committer, operation,
+        operation_parameters, read_version, isolation_level, is_blind_append, data_change, has_metadata,
+        has_protocol, has_txn, has_domain, num_adds, num_removes, commit_info)
+    values (k, p_version, (t->>'commit')::bigint, p_txn_id, p_at, t->>'committer', t->>'operation',
+        t->>'parameters', (t->>'seen')::bigint, t->>'isolation', (t->>'blind')::boolean,
+        (t->>'data_change')::boolean, t->'metadata' is not null, t->'protocol' is not null,
+        t->'txns' is not null, t->'domains' is not null, (t->>'num_adds')::int, (t->>'num_removes')::int,
+        t->>'info');
+    insert into dl_mirror_status (table_key, version) values (k, p_version);
+    part := t->'metadata';
+    if part is not null then
+        insert into dl_metadata_updates (table_key, version, metadata_id, name, description, format_provider,
+            format_options, schema_string, partition_columns, configuration, created_time, extra)
+        values (k, p_version, part->>'id', part->>'name', part->>'description', part->>'provider',
+            part->>'options', part->>'schema',
+            array(select jsonb_array_elements_text(part->'partition_columns')), part->>'configuration',
+            (part->>'created_time')::bigint, part->>'extra');
+        update dl_tables set properties = (part->>'configuration')::jsonb where table_key = k;
+    end if;
+    part := t->'protocol';
+    if part is not null then
+        insert into dl_protocol_updates (table_key, version, min_reader_version, min_writer_version,
+            reader_features, writer_features, extra)
+        values (k, p_version, (part->>'reader')::int, (part->>'writer')::int,
+            case when part->'reader_features' is not null
+                 then array(select jsonb_array_elements_text(part->'reader_features')) end,
+            case when part->'writer_features' is not null
+                 then array(select jsonb_array_elements_text(part->'writer_features')) end,
+            part->>'extra');
+    end if;
+    if t->'txns' is not null then
+        insert into dl_txn_actions (table_key, version, app_id, txn_version, last_updated, extra)
+        select k, p_version, x->>0, (x->>1)::bigint, (x->>2)::bigint, x->>3 from jsonb_array_elements(t->'txns') x;
+    end if;
+    if t->'domains' is not null then
+        insert into dl_domain_metadata (table_key, version, domain, configuration, removed, extra)
+        select k, p_version, x->>0, x->>1, (x->>2)::boolean, x->>3 from jsonb_array_elements(t->'domains') x;
+    end if;
+    if t->'partitions' is not null then
+        insert into dl_partitions (table_key, partition_key, partition_values)
+        select k, (x->>0)::bigint, x->>1 from jsonb_array_elements(t->'partitions') x
+        on conflict do nothing;
+        if exists (select from jsonb_array_elements(t->'partitions') x
+                   join dl_partitions p on p.table_key = k and p.partition_key = (x->>0)::bigint
+                   where p.partition_values <> x->>1) then
+            raise exception 'two partitions share a key' using errcode = 'DL500';
+        end if;
+    end if;
+end $$;
+
+CREATE TABLE dl_add_files (
+    table_key integer NOT NULL,
+    ord integer NOT NULL,
+    commit_id bigint NOT NULL,
+    size bigint NOT NULL,
+    modification_time bigint NOT NULL,
+    partition_key bigint,
+    data_change boolean NOT NULL,
+    path_gen smallint DEFAULT 0 NOT NULL,
+    path text NOT NULL COLLATE pg_catalog."C",
+    partition_values text NOT NULL,
+    stats text,
+    tags text,
+    deletion_vector text,
+    base_row_id bigint,
+    default_row_commit_version bigint,
+    clustering_provider text,
+    extra text,
+    CONSTRAINT dl_add_files_size_check CHECK ((size >= 0))
+)
+WITH (autovacuum_vacuum_insert_scale_factor='0.05');
+
+CREATE TABLE dl_cdc_files (
+    table_key integer NOT NULL,
+    ord integer NOT NULL,
+    commit_id bigint NOT NULL,
+    size bigint NOT NULL,
+    path text NOT NULL COLLATE pg_catalog."C",
+    partition_values text NOT NULL,
+    tags text,
+    extra text
+);
+
+CREATE TABLE dl_column_bounds (
+    table_key integer NOT NULL,
+    commit_id bigint NOT NULL,
+    column_path text NOT NULL,
+    bounds bytea NOT NULL
+);
+ALTER TABLE ONLY dl_column_bounds ALTER COLUMN bounds SET STORAGE EXTERNAL;
+
+CREATE SEQUENCE dl_commit_ids
+    START WITH 1
+    INCREMENT BY 64
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+
+CREATE TABLE dl_domain_metadata (
+    table_key integer NOT NULL,
+    domain text NOT NULL,
+    version bigint NOT NULL,
+    configuration text NOT NULL,
+    removed boolean NOT NULL,
+    extra text
+);
+
+CREATE TABLE dl_remove_files (
+    table_key integer NOT NULL,
+    ord integer NOT NULL,
+    commit_id bigint NOT NULL,
+    add_commit_id bigint,
+    add_ord integer,
+    deletion_timestamp bigint,
+    data_change boolean NOT NULL,
+    superseded boolean DEFAULT false NOT NULL,
+    extended_file_metadata boolean,
+    path text NOT NULL COLLATE pg_catalog."C",
+    partition_values text,
+    size bigint,
+    stats text,
+    tags text,
+    deletion_vector text,
+    base_row_id bigint,
+    default_row_commit_version bigint,
+    extra text
+);
+
+CREATE TABLE dl_table_versions (
+    table_key integer NOT NULL,
+    version bigint NOT NULL,
+    commit_id bigint NOT NULL,
+    txn_id uuid NOT NULL,
+    committed_at timestamp with time zone NOT NULL,
+    committer text,
+    operation text NOT NULL,
+    operation_parameters text,
+    read_version bigint,
+    isolation_level text,
+    is_blind_append boolean NOT NULL,
+    data_change boolean NOT NULL,
+    has_metadata boolean NOT NULL,
+    has_protocol boolean NOT NULL,
+    has_txn boolean NOT NULL,
+    has_domain boolean NOT NULL,
+    num_adds integer NOT NULL,
+    num_removes integer NOT NULL,
+    commit_info text NOT NULL
+);
+
+CREATE TABLE dl_tables (
+    table_key integer NOT NULL,
+    table_id uuid NOT NULL,
+    namespace text NOT NULL,
+    name text NOT NULL,
+    location text NOT NULL,
+    current_version bigint DEFAULT '-1'::integer NOT NULL,
+    num_files bigint DEFAULT 0 NOT NULL,
+    committed_at timestamp with time zone,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    dropped_at timestamp with time zone,
+    properties jsonb DEFAULT '{}'::jsonb NOT NULL,
+    CONSTRAINT dl_tables_version_check CHECK ((current_version >= '-1'::integer))
+)
+WITH (fillfactor='25', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000');
+
+CREATE VIEW dl_files AS
+ SELECT t.table_id,
+    t.namespace,
+    t.name,
+    v.version AS added_version,
+    rv.version AS removed_version,
+    a.path,
+    a.size,
+    a.modification_time,
+    a.partition_values,
+    a.stats,
+    a.data_change,
+    a.deletion_vector
+   FROM ((((dl_add_files a
+     JOIN dl_tables t USING (table_key))
+     JOIN dl_table_versions v ON ((v.commit_id = a.commit_id)))
+     LEFT JOIN dl_remove_files r ON (((r.table_key = a.table_key) AND (r.add_commit_id = a.commit_id) AND (r.add_ord = a.ord))))
+     LEFT JOIN dl_table_versions rv ON ((rv.commit_id = r.commit_id)));
+
+CREATE VIEW dl_history AS
+ SELECT t.table_id,
+    t.namespace,
+    t.name,
+    v.version,
+    v.committed_at,
+    v.committer,
+    v.operation,
+    v.operation_parameters,
+    v.is_blind_append,
+    v.num_adds,
+    v.num_removes,
+    v.txn_id,
+    v.commit_info
+   FROM (dl_table_versions v
+     JOIN dl_tables t USING (table_key));
+
+CREATE TABLE dl_metadata_updates (
+    table_key integer NOT NULL,
+    version bigint NOT NULL,
+    metadata_id text NOT NULL,
+    name text,
+    description text,
+    format_provider text NOT NULL,
+    format_options text NOT NULL,
+    schema_string text NOT NULL,
+    partition_columns text[] NOT NULL,
+    configuration text NOT NULL,
+    created_time bigint,
+    extra text
+);
+
+CREATE TABLE dl_migrations (
+    number integer NOT NULL,
+    name text NOT NULL,
+    applied_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+CREATE TABLE dl_mirror_status (
+    table_key integer NOT NULL,
+    version bigint NOT NULL,
+    status text DEFAULT 'PENDING'::text NOT NULL,
+    json_written boolean DEFAULT false NOT NULL,
+    checkpoint_written boolean DEFAULT false NOT NULL,
+    error_message text,
+    retry_count integer DEFAULT 0 NOT NULL,
+    last_attempt_at timestamp with time zone,
+    CONSTRAINT dl_mirror_status_check CHECK ((status = ANY (ARRAY['PENDING'::text, 'SUCCESS'::text, 'FAILED'::text])))
+)
+WITH (fillfactor='70');
+
+CREATE TABLE dl_partitions (
+    table_key integer NOT NULL,
+    partition_key bigint NOT NULL,
+    partition_values text NOT NULL
+);
+
+CREATE TABLE dl_protocol_updates (
+    table_key integer NOT NULL,
+    version bigint NOT NULL,
+    min_reader_version integer NOT NULL,
+    min_writer_version integer NOT NULL,
+    reader_features text[],
+    writer_features text[],
+    extra text
+);
+
+ALTER TABLE dl_tables ALTER COLUMN table_key ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME dl_tables_table_key_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE dl_transactions (
+    txn_id uuid NOT NULL,
+    committed_at timestamp with time zone NOT NULL,
+    author text,
+    message text,
+    num_tables integer NOT NULL
+);
+
+CREATE TABLE dl_txn_actions (
+    table_key integer NOT NULL,
+    app_id text NOT NULL,
+    version bigint NOT NULL,
+    txn_version bigint NOT NULL,
+    last_updated bigint,
+    extra text
+);
+
+ALTER TABLE ONLY dl_add_files
+    ADD CONSTRAINT dl_add_files_pkey PRIMARY KEY (table_key, commit_id, ord);
+
+ALTER TABLE ONLY dl_cdc_files
+    ADD CONSTRAINT dl_cdc_files_pkey PRIMARY KEY (table_key, commit_id, ord);
+
+ALTER TABLE ONLY dl_column_bounds
+    ADD CONSTRAINT dl_column_bounds_pkey PRIMARY KEY (table_key, column_path, commit_id);
+
+ALTER TABLE ONLY dl_domain_metadata
+    ADD CONSTRAINT dl_domain_metadata_pkey PRIMARY KEY (table_key, domain, version);
+
+ALTER TABLE ONLY dl_metadata_updates
+    ADD CONSTRAINT dl_metadata_updates_pkey PRIMARY KEY (table_key, version);
+
+ALTER TABLE ONLY dl_migrations
+    ADD CONSTRAINT dl_migrations_pkey PRIMARY KEY (number);
+
+ALTER TABLE ONLY dl_mirror_status
+    ADD CONSTRAINT dl_mirror_status_pkey PRIMARY KEY (table_key, version);
+
+ALTER TABLE ONLY dl_partitions
+    ADD CONSTRAINT dl_partitions_pkey PRIMARY KEY (table_key, partition_key);
+
+ALTER TABLE ONLY dl_protocol_updates
+    ADD CONSTRAINT dl_protocol_updates_pkey PRIMARY KEY (table_key, version);
+
+ALTER TABLE ONLY dl_remove_files
+    ADD CONSTRAINT dl_remove_files_add_key UNIQUE (table_key, add_commit_id, add_ord);
+
+ALTER TABLE ONLY dl_remove_files
+    ADD CONSTRAINT dl_remove_files_pkey PRIMARY KEY (table_key, commit_id, ord);
+
+ALTER TABLE ONLY dl_table_versions
+    ADD CONSTRAINT dl_table_versions_commit_id_key UNIQUE (commit_id);
+
+ALTER TABLE ONLY dl_table_versions
+    ADD CONSTRAINT dl_table_versions_pkey PRIMARY KEY (table_key, version);
+
+ALTER TABLE ONLY dl_tables
+    ADD CONSTRAINT dl_tables_pkey PRIMARY KEY (table_key);
+
+ALTER TABLE ONLY dl_tables
+    ADD CONSTRAINT dl_tables_table_id_key UNIQUE (table_id);
+
+ALTER TABLE ONLY dl_transactions
+    ADD CONSTRAINT dl_transactions_pkey PRIMARY KEY (txn_id);
+
+ALTER TABLE ONLY dl_txn_actions
+    ADD CONSTRAINT dl_txn_actions_pkey PRIMARY KEY (table_key, app_id, version);
+
+CREATE INDEX dl_add_files_partition ON dl_add_files USING btree (table_key, partition_key) WHERE (partition_key IS NOT NULL);
+
+CREATE UNIQUE INDEX dl_add_files_path_key ON dl_add_files USING btree (hashtextextended(path, (((table_key)::bigint << 16) | (path_gen)::bigint)));
+
+CREATE INDEX dl_mirror_status_open ON dl_mirror_status USING btree (table_key, version) WHERE (status <> 'SUCCESS'::text);
+
+CREATE INDEX dl_table_versions_txn_id ON dl_table_versions USING btree (txn_id);
+
+CREATE UNIQUE INDEX dl_tables_location_key ON dl_tables USING btree (location) WHERE (dropped_at IS NULL);
+
+CREATE UNIQUE INDEX dl_tables_name_key ON dl_tables USING btree (namespace, name) WHERE (dropped_at IS NULL);
+
+ALTER TABLE ONLY dl_table_versions
+    ADD CONSTRAINT dl_table_versions_table_fkey FOREIGN KEY (table_key) REFERENCES dl_tables(table_key) ON DELETE CASCADE;

@@ -1,0 +1,140 @@
+"""The lake's catalogue: creating, opening, listing and dropping tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import deltasql
+from tests.factories import add
+
+Make = Callable[..., deltasql.Table]
+
+
+class TestCreate:
+    def test_from_ddl(self, lake: deltasql.Lake, namespace: str) -> None:
+        table = lake.create_table(
+            f"{namespace}.orders",
+            "id BIGINT NOT NULL, day DATE, amount DECIMAL(10,2)",
+            partition_by=["day"],
+            properties={"delta.checkpointInterval": "20"},
+            constraints={"positive": "amount > 0"},
+        )
+        assert table.schema == pa.schema(
+            [pa.field("id", pa.int64(), False), ("day", pa.date32()), ("amount", pa.decimal128(10, 2))]
+        )
+        assert (table.version, table.partition_columns) == (0, ("day",))
+        assert table.properties == {"delta.checkpointInterval": "20", "delta.constraints.positive": "amount > 0"}
+        assert (table.protocol.min_reader_version, table.protocol.min_writer_version) == (1, 3)
+        assert table.history()[0].operation == "CREATE TABLE"
+        assert lake.table(table.name).id == lake.table(table.id).id == table.id
+
+    def test_from_arrow(self, make_table: Make) -> None:
+        schema = pa.schema([("id", pa.int32()), ("tags", pa.list_(pa.string())), ("at", pa.timestamp("ns"))])
+        table = make_table(schema=schema)
+        assert table.schema.names == ["id", "tags", "at"]
+        assert table.protocol == deltasql.Protocol(3, 7, ("timestampNtz",), ("timestampNtz",))
+
+    def test_default_namespace(self, lake: deltasql.Lake, namespace: str) -> None:
+        table = lake.create_table(f"plain_{namespace}", "id BIGINT")
+        assert table.name == f"public.plain_{namespace}"
+        assert lake.table(f"plain_{namespace}").id == table.id
+
+    def test_a_name_that_is_taken(self, lake: deltasql.Lake, make_table: Make) -> None:
+        table = make_table()
+        with pytest.raises(deltasql.TableExists, match=table.name):
+            lake.create_table(table.name, "id BIGINT")
+
+    @pytest.mark.parametrize("inside", ["", "/below", "/.."])
+    def test_a_location_that_is_taken(
+        self, lake: deltasql.Lake, make_table: Make, tmp_path: Path, inside: str
+    ) -> None:
+        make_table(location=str(tmp_path / "a"))
+        with pytest.raises(deltasql.TableExists, match="location"):
+            make_table("other", location=f"{tmp_path}/a{inside}")
+        make_table("sibling", location=f"{tmp_path}/ab")
+
+    @pytest.mark.parametrize(
+        ("options", "hint"),
+        [
+            ({"schema": "id WHAT"}, "WHAT"),
+            ({"schema": ""}, "column"),
+            ({"schema": "id BIGINT, ID INT"}, "id"),
+            ({"partition_by": ["dya"]}, "day"),
+            ({"partition_by": ["id", "day", "amount"]}, "partition"),
+            ({"properties": {"a": 1}}, "strings"),
+            ({"properties": {"deltasql.mirror.mod": "x"}}, r"mirror\.mode"),
+            ({"properties": {"delta.enableRowTracking": "true", "delta.feature.rowTracking": "supported"}}, "rowTracking"),
+            ({"name": "a.b.c"}, "namespace"),
+            ({"name": "we ird"}, "we_ird"),
+        ],
+    )  # fmt: skip
+    def test_bad_input_creates_nothing(
+        self, lake: deltasql.Lake, namespace: str, options: dict[str, object], hint: str
+    ) -> None:
+        given = {"name": f"{namespace}.t", "schema": "id BIGINT, day DATE, amount DOUBLE", **options}
+        before = len(lake.tables())
+        with pytest.raises(deltasql.UsageError, match=hint):
+            lake.create_table(given.pop("name"), given.pop("schema"), **given)
+        assert len(lake.tables()) == before
+
+
+class TestLookUp:
+    def test_a_table_that_is_not_there(self, lake: deltasql.Lake, make_table: Make) -> None:
+        table = make_table("orders")
+        with pytest.raises(deltasql.TableNotFound, match=table.name) as caught:
+            lake.table(table.name.replace("orders", "ordres"))
+        assert caught.value.suggestion == table.name
+
+    def test_listing(self, lake: deltasql.Lake, make_table: Make) -> None:
+        table = make_table(properties={"owner": "me"})
+        with lake.begin() as tx:
+            tx.stage(table, [add(), add()])
+        [info] = [i for i in lake.tables() if i.id == table.id]
+        assert (info.name, info.version, info.num_files, info.location) == (table.name, 1, 2, table.location)
+        assert info.properties == {"owner": "me"}
+
+
+class TestDrop:
+    def test_files_stay(self, lake: deltasql.Lake, make_table: Make, tmp_path: Path) -> None:
+        table = make_table(location=str(tmp_path / "t"))
+        file = tmp_path / "t" / "part.parquet"
+        file.parent.mkdir()
+        file.write_bytes(b"x")
+        lake.drop_table(table.name)
+        with pytest.raises(deltasql.TableNotFound):
+            lake.table(table.name)
+        assert file.exists()
+        with pytest.raises(deltasql.TableNotFound):
+            lake.drop_table(table.name)
+
+    def test_purge_deletes_them(self, lake: deltasql.Lake, make_table: Make, tmp_path: Path) -> None:
+        table = make_table(location=str(tmp_path / "t"))
+        for name in ("a", "deep/b"):
+            file = tmp_path / "t" / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(b"x")
+        lake.drop_table(table.name, purge=True)
+        assert not [p for p in (tmp_path / "t").rglob("*") if p.is_file()]
+
+    def test_the_name_is_free_again_and_the_directory_is_not_shared(
+        self, lake: deltasql.Lake, make_table: Make
+    ) -> None:
+        first = make_table()
+        place = first.location
+        lake.drop_table(first.name)
+        second = make_table()
+        assert second.id != first.id
+        assert second.location != place
+
+    def test_a_transaction_on_a_dropped_table(self, lake: deltasql.Lake, make_table: Make) -> None:
+        for count in (1, 100):
+            table = make_table(f"t{count}")
+            tx = lake.begin()
+            tx.stage(table, [add() for _ in range(count)])
+            lake.drop_table(table.name)
+            with pytest.raises(deltasql.TableNotFound, match=table.name):
+                tx.commit()

@@ -1,0 +1,201 @@
+"""Transactions as their users hold them: one commit or none, single use, limits with a way out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+import deltasql
+from deltasql import CommitInfo, MultiTableTransaction
+from tests.factories import add, paths, remove
+
+Make = Callable[..., deltasql.Table]
+
+
+class TestManners:
+    def test_commit_on_clean_exit(self, lake: deltasql.Lake, make_table: Make) -> None:
+        a, b = make_table("a"), make_table("b")
+        with lake.begin(author="etl", message="nightly") as tx:
+            tx.stage(a, [add("x.parquet")])
+            tx.stage(b.name, [add("y.parquet")])
+            assert a.files().num_rows == 0
+        assert tx.versions == {a.name: 1, b.name: 1}
+        for table in (a, b):
+            entry = table.history()[0]
+            assert (entry.txn_id, entry.committer, entry.message) == (tx.id, "etl", "nightly")
+        assert a.history()[0].timestamp == b.history()[0].timestamp
+
+    def test_versions_are_keyed_as_the_tables_were_named(self, lake: deltasql.Lake, make_table: Make) -> None:
+        table = make_table()
+        for name in (table.name, table.id):
+            with lake.begin() as tx:
+                tx.stage(name, [add()])
+            assert list(tx.versions) == [name]
+
+    def test_rollback_on_exception_which_is_not_hidden(self, lake: deltasql.Lake, make_table: Make) -> None:
+        table = make_table()
+        boom = RuntimeError("mine")
+        with pytest.raises(RuntimeError) as caught, lake.begin() as tx:
+            tx.stage(table, [add()])
+            raise boom
+        assert caught.value is boom
+        assert table.version == 0
+        assert tx.versions == {}
+
+    def test_single_use(self, lake: deltasql.Lake, make_table: Make) -> None:
+        table = make_table()
+        with lake.begin() as tx:
+            tx.stage(table, [add()])
+        for again in (tx.commit, tx.rollback, tx.__enter__, lambda: tx.stage(table, [add()])):
+            with pytest.raises(deltasql.UsageError, match="used once"):
+                again()
+        assert table.version == 1
+
+    def test_a_failed_commit_is_not_tried_again_by_accident(self, lake: deltasql.Lake, make_table: Make) -> None:
+        table = make_table()
+        tx = lake.begin()
+        tx.stage(table, [add()], expected_version=5)
+        with pytest.raises(deltasql.VersionConflict):
+            tx.commit()
+        with pytest.raises(deltasql.UsageError):
+            tx.commit()
+
+    def test_explicit_commit_and_rollback_inside(self, lake: deltasql.Lake, make_table: Make) -> None:
+        table = make_table()
+        with lake.begin() as tx:
+            tx.stage(table, [add()])
+            assert tx.commit() == {table.name: 1}
+        with lake.begin() as tx:
+            tx.stage(table, [add()])
+            tx.rollback()
+        assert table.version == 1
+
+    def test_an_empty_transaction_commits_nothing(self, lake: deltasql.Lake) -> None:
+        with lake.begin() as tx:
+            pass
+        assert tx.versions == {}
+
+    def test_several_stages_make_one_version(self, lake: deltasql.Lake, make_table: Make) -> None:
+        table = make_table()
+        with lake.begin() as tx:
+            tx.stage(table, [add("a.parquet")])
+            tx.stage(table, [add("b.parquet"), CommitInfo("MERGE")])
+        assert table.version == 1
+        assert paths(table.files()) == ["a.parquet", "b.parquet"]
+        assert table.history()[0].operation == "MERGE"
+
+    def test_the_same_path_staged_twice(self, lake: deltasql.Lake, make_table: Make) -> None:
+        table = make_table()
+        tx = lake.begin()
+        tx.stage(table, [add("a.parquet")])
+        tx.stage(table, [add("a.parquet")])
+        with pytest.raises(deltasql.ValidationError, match=r"a\.parquet"):
+            tx.commit()
+        assert table.version == 0
+
+
+class TestLowLevel:
+    def test_stage_and_commit_by_id(self, lake: deltasql.Lake, make_table: Make) -> None:
+        a, b = make_table("a"), make_table("b")
+        txn = MultiTableTransaction(lake.store)
+        txn.stage(a.id, [add()])
+        txn.stage(b.id, [add()], expected_version=1)
+        assert txn.commit() == {a.id: 1, b.id: 1}
+
+    def test_one_strict_table_decides_for_all(self, lake: deltasql.Lake, make_table: Make) -> None:
+        a, b = make_table("a"), make_table("b")
+        for count in (1, 100):
+            txn = MultiTableTransaction(lake.store)
+            txn.stage(a.id, [add() for _ in range(count)])
+            txn.stage(b.id, [add()], expected_version=7)
+            with pytest.raises(deltasql.VersionConflict) as caught:
+                txn.commit()
+            assert (caught.value.table_id, caught.value.expected, caught.value.actual) == (b.id, 7, 0)
+        assert (a.version, b.version) == (0, 0)
+
+    def test_one_invalid_table_decides_for_all(self, lake: deltasql.Lake, make_table: Make) -> None:
+        a, b = make_table("a"), make_table("b")
+        txn = MultiTableTransaction(lake.store)
+        txn.stage(a.id, [add()])
+        txn.stage(b.id, [remove("missing.parquet")])
+        with pytest.raises(deltasql.ValidationError, match=b.name):
+            txn.commit()
+        assert (a.version, b.version) == (0, 0)
+
+
+class TestLimits:
+    def test_tables(self, lake: deltasql.Lake, make_table: Make) -> None:
+        tables = [make_table(f"t{i}") for i in range(11)]
+        tx = lake.begin()
+        for table in tables:
+            tx.stage(table, [add()])
+        with pytest.raises(deltasql.TransactionLimitExceeded, match="split") as caught:
+            tx.commit()
+        assert (caught.value.actual, caught.value.maximum) == (11, 10)
+        assert {t.version for t in tables} == {0}
+        with lake.begin(max_tables=11) as tx:
+            for table in tables:
+                tx.stage(table, [add()])
+        assert {t.version for t in tables} == {1}
+
+    def test_files_per_table(self, lake: deltasql.Lake, make_table: Make) -> None:
+        a, b = make_table("a"), make_table("b")
+        files = [add() for _ in range(1001)]
+        tx = lake.begin()
+        tx.stage(a, files)
+        tx.stage(b, [add()])
+        with pytest.raises(deltasql.TransactionLimitExceeded, match="transaction of its own") as caught:
+            tx.commit()
+        assert caught.value.table == a.name
+        with lake.begin() as tx:
+            tx.stage(a, files)
+        with lake.begin(max_files_per_table=2000) as tx:
+            tx.stage(a, [add() for _ in range(1001)])
+            tx.stage(b, [add()])
+        assert (a.version, b.version) == (2, 1)
+
+    def test_configured(self, lake: deltasql.Lake, make_table: Make) -> None:
+        tables = [make_table(f"t{i}") for i in range(3)]
+        with deltasql.connect(lake.dsn, config={"transaction.max_tables": 2}) as small:
+            tx = small.begin()
+            for table in tables:
+                tx.stage(table.name, [add()])
+            with pytest.raises(deltasql.TransactionLimitExceeded):
+                tx.commit()
+
+    @pytest.mark.parametrize(
+        "options", [{"timeout": "soon"}, {"max_tables": -1}, {"isolation": "chaos"}, {"max_files_per_table": "x"}]
+    )
+    def test_nonsense(self, lake: deltasql.Lake, options: dict[str, object]) -> None:
+        with pytest.raises(deltasql.UsageError, match=next(iter(options))):
+            lake.begin(**options)
+
+
+class TestUris:
+    def test_begin_by_uri_alone(self, lake: deltasql.Lake, make_table: Make) -> None:
+        a, b = make_table("a"), make_table("b")
+        with deltasql.begin(author="uri") as tx:
+            for table in (a, b):
+                tx.stage(f"deltasql://embedded/.deltasql/{table.name.replace('.', '/')}", [add()])
+        assert sorted(tx.versions.values()) == [1, 1]
+        assert a.history()[0].txn_id == b.history()[0].txn_id == tx.id
+
+    def test_a_name_without_a_lake(self) -> None:
+        with pytest.raises(deltasql.UsageError, match="deltasql:// URI"), deltasql.begin() as tx:
+            tx.stage("orders", [add()])
+
+    def test_a_table_of_another_database(
+        self, lake: deltasql.Lake, debian_lake: deltasql.Lake, make_table: Make, namespace: str
+    ) -> None:
+        here = make_table()
+        there = debian_lake.create_table(f"{namespace}.t", "id BIGINT")
+        with pytest.raises(deltasql.UsageError, match="one database"), lake.begin() as tx:
+            tx.stage(here, [add()])
+            tx.stage(there, [add()])
+        uri = debian_lake.dsn.replace("postgresql://", "deltasql://") + f"/{namespace}/t"
+        with pytest.raises(deltasql.UsageError, match="another database") as caught:
+            lake.table(uri)
+        assert ":***@" in str(caught.value)
+        assert debian_lake.table(uri).id == there.id
+        assert (here.version, there.version) == (0, 0)
