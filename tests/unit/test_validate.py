@@ -1,0 +1,182 @@
+"""What a commit may hold, rule by rule, without a database."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deltasql import (
+    Cdc,
+    CommitInfo,
+    DeletionVector,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    Txn,
+    UnsupportedFeature,
+    UsageError,
+    ValidationError,
+)
+from deltasql.core.changes import Changes, TableState
+from deltasql.core.protocol import features_of, protocol_for
+from deltasql.core.schema import schema_string
+from deltasql.core.validate import check_path, validate
+from tests.factories import add, remove
+
+SCHEMA = schema_string("id BIGINT, day DATE, amount DOUBLE")
+DV = DeletionVector("u", "x", 1, 1)
+
+
+def state(partition_by: tuple[str, ...] = (), version: int = 3, protocol: Any = None, **conf: str) -> TableState:
+    metadata = Metadata(id="i", schema_string=SCHEMA, partition_columns=partition_by, configuration=conf)
+    return TableState(1, "id", "shop.orders", version, metadata, protocol or Protocol(1, 2))
+
+
+def check(*actions: Any, at: TableState | None = None) -> None:
+    validate(Changes.of(actions, "shop.orders"), at or state())
+
+
+GOOD = [
+    [add("a.parquet")],
+    [add("a/b/c=1/x.parquet")],
+    [add("p=a%253Ab/x.parquet")],
+    [add("naïve-日本.parquet")],
+    [add("_p=1/x.parquet", )],
+    [add("a b.parquet")],
+    [remove("a.parquet")],
+    [remove("a.parquet"), add("b.parquet", data_change=False)],
+    [add("a.parquet"), Txn("x", 1), Txn("y", 1)],
+    [Cdc(path="_change_data/x.parquet", size=1)],
+    [Metadata(id="i", schema_string=SCHEMA)],
+    [CommitInfo("WRITE")],
+    [],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("actions", GOOD, ids=lambda a: str(a)[:50])
+def test_legal(actions: list[Any]) -> None:
+    check(*actions)
+
+
+BAD: list[tuple[str, list[Any], str]] = [
+    ("two metaData", [Metadata(id="i", schema_string=SCHEMA)] * 2, "at most one metaData"),
+    ("two protocols", [Protocol(1, 2)] * 2, "at most one protocol"),
+    ("two commitInfos", [CommitInfo("A"), CommitInfo("B")], "at most one commitInfo"),
+    ("two txns of one app", [Txn("a", 1), Txn("a", 2)], "'a'"),
+    ("two domains", [DomainMetadata("d", "1"), DomainMetadata("d", "2")], "'d'"),
+    ("a path twice", [add("a"), add("a")], "at most one add per path"),
+    ("a removed path twice", [remove("a"), remove("a")], "at most one remove per path"),
+    ("added and removed", [add("a"), remove("a")], "both added and removed"),
+    ("rearranged from nothing", [add("a", data_change=False)], "rearrange"),
+    ("cdc elsewhere", [Cdc(path="x.parquet", size=1)], "_change_data/"),
+    ("cdc that changes data", [Cdc(path="_change_data/x", size=1, data_change=True)], "cdc"),
+    ("cdc that climbs", [Cdc(path="_change_data/../x", size=1)], "illegal path"),
+    ("unknown partition column", [add(partition_values={"day": "2026-01-01"})], "partitioned by"),
+    ("size too large", [add(size=2**63)], "2\\^63"),
+    ("float size", [add(size=1.5)], "size"),
+    ("path of bytes", [add(b"a")], "string"),
+    ("stats that are no object", [add(stats="[1]")], "JSON object"),
+    ("stats with NaN", [add(stats='{"maxValues":{"a":NaN}}')], "JSON object"),
+    ("numRecords as text", [add(stats='{"numRecords":"1"}')], "JSON object"),
+    ("no flag", [add(data_change="yes")], "True or False"),
+    ("schema that is no JSON", [Metadata(id="i", schema_string="x")], "schema"),
+    ("configuration of numbers", [Metadata(id="i", schema_string=SCHEMA, configuration={"a": 1})], "strings"),
+    ("metadata without id", [Metadata(id="", schema_string=SCHEMA)], "id"),
+    ("new partitioning, old files", [Metadata(id="i", schema_string=SCHEMA, partition_columns=("day",))], "rewrite"),
+    ("long path", [add("x" * 5000)], "4096"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("actions", "hint"), [b[1:] for b in BAD], ids=[b[0] for b in BAD])
+def test_illegal(actions: list[Any], hint: str) -> None:
+    with pytest.raises(ValidationError, match=hint) as caught:
+        check(*actions)
+    assert "shop.orders" in str(caught.value)
+    assert caught.value.table == "shop.orders"
+
+
+@pytest.mark.parametrize("bad", [{}, {"day": "", "id": "1"}, {"day": ""}, {"day": 5}, {"day": "a\x00"}, {"dya": "x"}])
+def test_partition_values(bad: dict[str, Any]) -> None:
+    check(add(partition_values={"day": "2026-01-01"}), add(partition_values={"day": None}), at=state(("day",)))
+    with pytest.raises(ValidationError):
+        check(add(partition_values={"day": "2026-01-01"}), add(partition_values=bad), at=state(("day",)))
+
+
+@given(
+    st.lists(st.sampled_from(["..", ".", "", "a", "%2e%2e", "%2E.", "x%2f..", "\\", "\x01", "_h", ".h", "b=.."])).map("/".join)
+)
+def test_no_path_leaves_the_root(path: str) -> None:
+    """Whatever is accepted stays below the root, also after a reader has decoded it."""
+    from posixpath import normpath
+    from urllib.parse import unquote
+
+    try:
+        check_path(path, "t")
+    except ValidationError:
+        return
+    below = normpath("/root/" + unquote(path))
+    assert below.startswith("/root/")
+    assert below == "/root/" + unquote(path)
+
+
+class TestProtocol:
+    def test_version_zero_needs_both(self) -> None:
+        new = TableState(1, "id", "shop.orders", -1, None, None)
+        with pytest.raises(ValidationError, match="version 0"):
+            check(add(), at=new)
+        check(Protocol(1, 2), Metadata(id="i", schema_string=SCHEMA), at=new)
+
+    @pytest.mark.parametrize("lower", [Protocol(1, 2), Protocol(1, 7, None, ("appendOnly",))])
+    def test_never_shrinks(self, lower: Protocol) -> None:
+        with pytest.raises(ValidationError, match="only grows"):
+            check(lower, at=state(protocol=Protocol(1, 4)))
+
+    def test_a_table_of_a_newer_protocol_is_not_written(self) -> None:
+        newer = Protocol(3, 7, ("catalogManaged",), ("catalogManaged",))
+        with pytest.raises(UnsupportedFeature, match="catalogManaged") as caught:
+            check(add(), at=state(protocol=newer))
+        assert caught.value.features == ("catalogManaged",)
+
+    def test_append_only(self) -> None:
+        table = state(**{"delta.appendOnly": "true"})
+        check(add(), at=table)
+        check(remove("a", data_change=False), add(data_change=False), at=table)
+        with pytest.raises(ValidationError, match="append-only"):
+            check(remove("a"), at=table)
+
+    def test_what_needs_a_feature(self) -> None:
+        for actions, feature in (
+            ([remove("a"), add("a", deletion_vector=DV)], "deletionVectors"),
+            ([DomainMetadata("d", "{}")], "domainMetadata"),
+        ):
+            with pytest.raises(UnsupportedFeature, match=feature):
+                check(*actions)
+            features = (feature,)
+            allowed = Protocol(3, 7, features if feature == "deletionVectors" else (), features)
+            check(*actions, at=state(protocol=allowed))
+
+    @pytest.mark.parametrize(
+        ("needed", "protocol"),
+        [
+            ((), Protocol(1, 2)),
+            (("checkConstraints",), Protocol(1, 3)),
+            (("changeDataFeed", "appendOnly"), Protocol(1, 4)),
+            (("inCommitTimestamp",), Protocol(1, 7, None, ("inCommitTimestamp",))),
+            (("timestampNtz",), Protocol(3, 7, ("timestampNtz",), ("timestampNtz",))),
+            (
+                ("checkConstraints", "deletionVectors"),
+                Protocol(3, 7, ("deletionVectors",), ("checkConstraints", "deletionVectors")),
+            ),
+        ],
+    )
+    def test_the_lowest_protocol_is_chosen(self, needed: tuple[str, ...], protocol: Protocol) -> None:
+        assert protocol_for(needed) == protocol
+        assert set(needed) <= features_of(protocol)
+
+
+def test_not_an_action() -> None:
+    with pytest.raises(UsageError, match="action 1 is a dict"):
+        Changes.of([add(), {"add": {}}], "shop.orders")
