@@ -1,6 +1,6 @@
 """deltasql: Delta Lake tables whose transaction log lives in PostgreSQL."""
 
-from deltasql.catalog import Lake, LakeSnapshot, Table, Transaction, begin, connect
+from deltasql.catalog import CommitResult, Lake, LakeSnapshot, Table, Transaction, begin, connect
 from deltasql.core.actions import (
     Add,
     Cdc,
@@ -48,6 +48,7 @@ __all__ = [
     "CommitConflict",
     "CommitInfo",
     "CommitOutcomeUnknown",
+    "CommitResult",
     "CommitTimeout",
     "ConcurrentAppend",
     "ConcurrentDeleteDelete",

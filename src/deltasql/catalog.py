@@ -6,7 +6,7 @@ import atexit
 import time
 import uuid
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,13 +17,14 @@ import pyarrow as pa
 
 from deltasql import objects
 from deltasql.config import Config
-from deltasql.core.actions import Action, CommitInfo, Metadata, Protocol
+from deltasql.core.actions import Action, Add, CommitInfo, Metadata, Protocol
 from deltasql.core.changes import NewTable, Reads, TableState
 from deltasql.core.protocol import FEATURES, needed_features, protocol_for
 from deltasql.core.schema import arrow_schema, schema_metadata_keys, schema_string, schema_types
 from deltasql.core.uri import Target, parse_lake_url, parse_table_uri, redact, split_name
 from deltasql.embedded import EmbeddedServer
 from deltasql.errors import TableExists, UnsupportedFeature, UsageError, ValidationError
+from deltasql.parquet import ParquetFile, adds_from_parquet
 from deltasql.store import HistoryEntry, SqlTxnLogReader, Store, TableInfo
 from deltasql.store.reader import Moment, moment
 from deltasql.transaction import MultiTableTransaction
@@ -253,6 +254,48 @@ class Table:
         """Commits, newest first."""
         return self._reader.history(self.id, limit)
 
+    def add_files(
+        self,
+        paths: Sequence[str],
+        *,
+        partition_values: Sequence[Mapping[str, str | None]] | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> CommitResult:
+        """Make Parquet files that lie below the location part of the table, by their footers alone.
+
+        Partition values come from Hive-style directories unless given, one mapping per path. `progress` is called
+        with the number of footers read so far and the number of files.
+        """
+        state = self.state()
+        metadata = self._metadata()
+        if not objects.is_local(state.location):
+            raise UnsupportedFeature(f"table {self.name}: files at {state.location} cannot be registered yet")
+        columns = metadata.configuration.get("delta.dataSkippingStatsColumns")
+        found = adds_from_parquet(
+            str(objects.local_path(state.location)),
+            paths,
+            arrow_schema(metadata.schema_string),
+            metadata.partition_columns,
+            partition_values=partition_values,
+            num_indexed_cols=int(metadata.configuration.get("delta.dataSkippingNumIndexedCols", "32")),
+            stats_columns=columns.split(",") if columns else None,
+            progress=progress,
+        )
+        metrics = {"numFiles": str(len(found)), "numOutputBytes": str(sum(f.size for f in found))}
+        info = CommitInfo("ADD FILES", {}, metrics)
+        txn = MultiTableTransaction(self._lake.store)
+        txn.stage_on(state, [*(_add(file) for file in found), info])
+        return CommitResult(txn.commit()[self.id], txn.id, metrics)
+
+
+@dataclass(frozen=True, slots=True)
+class CommitResult:
+    """Where a change of one table landed."""
+
+    version: int
+    txn_id: str
+    metrics: Mapping[str, str]
+
 
 @dataclass(frozen=True, slots=True)
 class LakeSnapshot:
@@ -377,6 +420,10 @@ _OPEN: weakref.WeakSet[Lake] = weakref.WeakSet()
 def _close_all() -> None:
     for lake in list(_OPEN):
         lake.close()
+
+
+def _add(file: ParquetFile) -> Add:
+    return Add(file.path, file.size, file.modification_time, file.partition_values, stats=file.stats)
 
 
 def _absolute(location: str) -> str:

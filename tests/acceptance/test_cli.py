@@ -1,0 +1,97 @@
+"""The command line, started as a user starts it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import deltasql
+from deltasql.cli.main import cli
+from deltasql.cli.reference import pages
+from tests.factories import add
+
+REPOSITORY = Path(__file__).parents[2]
+Make = Callable[..., deltasql.Table]
+
+
+def deltasql_command(*arguments: str, cwd: Path | None = None, url: str | None = None) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "COLUMNS": "100", **({"DELTASQL_URL": url} if url else {})}
+    command = [str(Path(sys.executable).with_name("deltasql")), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=120)
+
+
+@pytest.fixture
+def run(lake: deltasql.Lake) -> Callable[..., Any]:
+    def call(*arguments: str, ok: bool = True) -> str:
+        done = deltasql_command(*arguments, url=lake.dsn)
+        assert (done.returncode == 0) is ok, done.stderr
+        return done.stdout if ok else done.stderr
+
+    return call
+
+
+def test_listings(lake: deltasql.Lake, make_table: Make, run: Callable[..., str]) -> None:
+    table = make_table(partition_by=["day"])
+    with lake.begin(author="ada", message="hello") as tx:
+        tx.stage(table, [add("a.parquet", lo=1, hi=5, partition_values={"day": "2026-01-01"}), add("b.parquet", lo=6, hi=9, partition_values={"day": None})])
+    [info] = [row for row in json.loads(run("tables", "--json")) if row["id"] == table.id]
+    assert (info["name"], info["version"], info["num_files"]) == (table.name, 1, 2)
+    assert table.name in run("tables")
+
+    shown = json.loads(run("show", table.name, "--json"))
+    assert shown["columns"]["id"] == "int64"
+    assert (shown["files"], shown["bytes"], shown["partition_columns"]) == (2, 200, ["day"])
+    assert "int64" in run("show", table.name)
+
+    history = json.loads(run("history", table.name, "--json"))
+    assert [h["version"] for h in history] == [1, 0]
+    assert (history[0]["committer"], history[0]["message"], history[0]["txn_id"]) == ("ada", "hello", tx.id)
+    assert "CREATE TABLE" not in run("history", table.name, "--limit", "1")
+
+    assert [f["path"] for f in json.loads(run("files", table.name, "--where", "id = 7", "--json"))] == ["b.parquet"]
+    assert json.loads(run("files", table.name, "--version", "0", "--json")) == []
+    assert "a.parquet" in run("files", table.name)
+    assert all(len(line) <= 100 for line in run("history", table.name).splitlines())
+
+
+def test_errors_are_sentences(run: Callable[..., str], make_table: Make) -> None:
+    table = make_table("orders")
+    message = run("show", table.name.replace("orders", "order"), ok=False)
+    assert f"did you mean '{table.name}'" in message
+    assert "Traceback" not in message
+    assert "versions 0 to 0" in run("files", table.name, "--version", "9", ok=False)
+    assert "amount" in run("files", table.name, "--where", "amout = 1", ok=False)
+    assert "No such command" in run("frobnicate", ok=False)
+
+
+def test_init_and_migrate_on_an_empty_directory(tmp_path: Path) -> None:
+    assert "Applied" in deltasql_command("init", "--roles", cwd=tmp_path).stdout
+    again = deltasql_command("migrate", cwd=tmp_path)
+    assert "up to date" in again.stdout, again.stderr
+    assert deltasql_command("tables", cwd=tmp_path).stdout == "No tables yet.\n"
+
+
+def test_demo(tmp_path: Path) -> None:
+    done = deltasql_command("demo", "--keep", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "VersionConflict" in done.stdout
+    assert "{'demo.features': 1, 'demo.labels': 1, 'demo.metrics': 1}" in done.stdout
+    assert "day=2026-01-31/part-0.parquet" in done.stdout
+    left = json.loads(deltasql_command("tables", "--json", cwd=tmp_path).stdout)
+    assert [t["version"] for t in left] == [1, 1, 1]
+
+
+def test_generated_pages_are_up_to_date() -> None:
+    for name, text in pages().items():
+        assert (REPOSITORY / "docs" / "reference" / name).read_text() == text, "run `make docs`"
+
+
+def test_every_command_has_help() -> None:
+    assert all(command.help for command in cli.commands.values())
