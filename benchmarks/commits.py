@@ -28,9 +28,7 @@ def run(lake: deltasql.Lake, large: deltasql.Table, rounds: int = 9) -> list[Res
             large=committer(lake, large, 10_000),
             flat=committer(lake, flat, 10_000, partitioned=False),
         )
-        one = in_turns(
-            200, floor=floor.one_row(), commit=committer(lake, small, 1), large=committer(lake, large, 1)
-        )
+        one = in_turns(200, floor=floor.one_row(), commit=committer(lake, small, 1), large=committer(lake, large, 1))
         hundred = in_turns(3, commit=committer(lake, small, 100_000))
     return [
         at_most(SUITE, "10,000 adds, partitioned, beside raw COPY", ten["commit"], ten["floor"], 2.2),
@@ -42,9 +40,7 @@ def run(lake: deltasql.Lake, large: deltasql.Table, rounds: int = 9) -> list[Res
     ]
 
 
-def committer(
-    lake: deltasql.Lake, table: deltasql.Table, count: int, partitioned: bool = True
-) -> Callable[[], None]:
+def committer(lake: deltasql.Lake, table: deltasql.Table, count: int, partitioned: bool = True) -> Callable[[], None]:
     """Commits fresh files each time; making them is not measured, so they are made ahead."""
 
     def refill() -> list[deltasql.Add]:

@@ -11,7 +11,9 @@ import deltasql
 from deltasql.embedded.binaries import find_binaries
 
 SCHEMA_FILE = Path(deltasql.__file__).parent / "store" / "sql" / "schema.sql"
-_HEAD = "-- The whole schema, for reading: what the migrations add up to. Written by `make docs`, checked by a test.\n\n"
+_HEAD = (
+    "-- The whole schema, for reading: what the migrations add up to. Written by `make docs`, checked by a test.\n\n"
+)
 
 
 def dump(dsn: str) -> str:

@@ -21,7 +21,9 @@ REPOSITORY = Path(__file__).parents[2]
 Make = Callable[..., deltasql.Table]
 
 
-def deltasql_command(*arguments: str, cwd: Path | None = None, url: str | None = None) -> subprocess.CompletedProcess[str]:
+def deltasql_command(
+    *arguments: str, cwd: Path | None = None, url: str | None = None
+) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "COLUMNS": "100", **({"DELTASQL_URL": url} if url else {})}
     command = [str(Path(sys.executable).with_name("deltasql")), *arguments]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=120)
@@ -40,7 +42,13 @@ def run(lake: deltasql.Lake) -> Callable[..., Any]:
 def test_listings(lake: deltasql.Lake, make_table: Make, run: Callable[..., str]) -> None:
     table = make_table(partition_by=["day"])
     with lake.begin(author="ada", message="hello") as tx:
-        tx.stage(table, [add("a.parquet", lo=1, hi=5, partition_values={"day": "2026-01-01"}), add("b.parquet", lo=6, hi=9, partition_values={"day": None})])
+        tx.stage(
+            table,
+            [
+                add("a.parquet", lo=1, hi=5, partition_values={"day": "2026-01-01"}),
+                add("b.parquet", lo=6, hi=9, partition_values={"day": None}),
+            ],
+        )
     [info] = [row for row in json.loads(run("tables", "--json")) if row["id"] == table.id]
     assert (info["name"], info["version"], info["num_files"]) == (table.name, 1, 2)
     assert table.name in run("tables")

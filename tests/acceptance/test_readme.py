@@ -24,7 +24,10 @@ def test_snippets_run(page: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("page", sorted(p.relative_to(REPOSITORY).as_posix() for p in [*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/**/*.md")]))
+@pytest.mark.parametrize(
+    "page",
+    sorted(p.relative_to(REPOSITORY).as_posix() for p in [*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/**/*.md")]),
+)
 def test_links_lead_somewhere(page: str) -> None:
     source = REPOSITORY / page
     for target in _LINK.findall(source.read_text()):

@@ -49,9 +49,7 @@ class TestCreate:
             lake.create_table(table.name, "id BIGINT")
 
     @pytest.mark.parametrize("inside", ["", "/below", "/.."])
-    def test_a_location_that_is_taken(
-        self, lake: deltasql.Lake, make_table: Make, tmp_path: Path, inside: str
-    ) -> None:
+    def test_a_location_that_is_taken(self, lake: deltasql.Lake, make_table: Make, tmp_path: Path, inside: str) -> None:
         make_table(location=str(tmp_path / "a"))
         with pytest.raises(deltasql.TableExists, match="location"):
             make_table("other", location=f"{tmp_path}/a{inside}")

@@ -123,7 +123,9 @@ class TestPruning:
             for step in range(40):
                 gone = chance.sample(sorted(live), min(len(live), chance.randint(0, 3)))
                 new = {f"{step}-{i}.parquet": chance.randint(0, 100) for i in range(chance.choice([1, 3, 70]))}
-                actions = [add(p, lo=v, hi=v + 5, partition_values={"day": f"2026-01-{v % 9 + 1:02d}"}) for p, v in new.items()]
+                actions = [
+                    add(p, lo=v, hi=v + 5, partition_values={"day": f"2026-01-{v % 9 + 1:02d}"}) for p, v in new.items()
+                ]
                 append(writer, writer.table(table.name), *actions, *map(remove, gone))
                 live = {p: v for p, v in live.items() if p not in gone} | new
                 assert paths(table.files()) == sorted(live)
@@ -158,7 +160,12 @@ class TestPruning:
 
     @pytest.mark.parametrize(
         ("where", "hint"),
-        [("amout > 1", "amount"), ("id >", "position|line|col"), ("count(id) > 1", "aggregate"), ("id IN (SELECT 1)", "subquer")],
+        [
+            ("amout > 1", "amount"),
+            ("id >", "position|line|col"),
+            ("count(id) > 1", "aggregate"),
+            ("id IN (SELECT 1)", "subquer"),
+        ],
     )
     def test_a_bad_predicate_is_explained(self, make_table: Make, where: str, hint: str) -> None:
         with pytest.raises(deltasql.ValidationError, match=f"(?i){hint}"):

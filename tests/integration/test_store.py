@@ -143,7 +143,9 @@ class TestRoles:
 
 class TestLimits:
     def test_session_settings_are_kept_by_the_server(self, any_lake: deltasql.Lake) -> None:
-        with deltasql.connect(any_lake.dsn, config={"transaction.timeout": "7s", "transaction.lock_timeout": 3}) as lake:
+        with deltasql.connect(
+            any_lake.dsn, config={"transaction.timeout": "7s", "transaction.lock_timeout": 3}
+        ) as lake:
             wanted = {"lock_timeout": "3000", "statement_timeout": "7000", "search_path": "deltasql"}
             with lake.store._database.connection() as connection:
                 rows = connection.execute(
@@ -152,9 +154,7 @@ class TestLimits:
         assert {r["name"]: r["setting"] for r in rows} == wanted
 
     @pytest.mark.parametrize("files", [1, 100], ids=["one call", "copy"])
-    def test_a_held_lock_ends_in_commit_timeout(
-        self, any_lake: deltasql.Lake, namespace: str, files: int
-    ) -> None:
+    def test_a_held_lock_ends_in_commit_timeout(self, any_lake: deltasql.Lake, namespace: str, files: int) -> None:
         config = {"transaction.lock_timeout": "300ms"}
         with deltasql.connect(any_lake.dsn, config=config) as lake:
             table = lake.create_table(f"{namespace}.t", "id BIGINT")

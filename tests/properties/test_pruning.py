@@ -442,7 +442,7 @@ def column_pairs(draw: st.DrawFn) -> Pred:
     a, b, operator = (
         draw(st.sampled_from(same)),
         draw(st.sampled_from(same)),
-        draw(st.sampled_from("= <> < <= > >=".split())),
+        draw(st.sampled_from(["=", "<>", "<", "<=", ">", ">="])),
     )
 
     def holds(row: Row, _: int) -> bool | None:

@@ -106,7 +106,9 @@ def test_partition_values(bad: dict[str, Any]) -> None:
 
 
 @given(
-    st.lists(st.sampled_from(["..", ".", "", "a", "%2e%2e", "%2E.", "x%2f..", "\\", "\x01", "_h", ".h", "b=.."])).map("/".join)
+    st.lists(st.sampled_from(["..", ".", "", "a", "%2e%2e", "%2E.", "x%2f..", "\\", "\x01", "_h", ".h", "b=.."])).map(
+        "/".join
+    )
 )
 def test_no_path_leaves_the_root(path: str) -> None:
     """Whatever is accepted stays below the root, also after a reader has decoded it."""

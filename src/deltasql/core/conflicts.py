@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from deltasql.core.actions import Protocol
 from deltasql.core.changes import SERIALIZABLE, SNAPSHOT_ISOLATION, TableCommit
-from deltasql.core.predicates import Predicate
 from deltasql.core.protocol import check_protocol, features_of
 from deltasql.core.schema import arrow_schema
 from deltasql.core.stats import Bounds, ColumnPath, parse_stats, partition_bounds
@@ -28,6 +28,9 @@ from deltasql.errors import (
     ProtocolChanged,
     ValidationError,
 )
+
+if TYPE_CHECKING:
+    from deltasql.core.predicates import Predicate
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +163,8 @@ def _rewritten_under_us(ours: TableCommit, winner: Winner) -> bool:
 
 def first_match(candidates: Sequence[AddedFile], ours: TableCommit) -> AddedFile | None:
     """The first added file that one of our read predicates may match; what cannot be decided matches."""
+    from deltasql.core.predicates import Predicate  # brings sqlglot, which is slow to import
+
     metadata = ours.state.metadata
     if metadata is None or not ours.reads.predicates:
         return None

@@ -11,12 +11,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
-import sqlglot
-from sqlglot.dialects.dialect import Dialect
-from sqlglot.errors import SqlglotError
 
 from deltasql.errors import UnsupportedFeature, ValidationError
 
@@ -59,20 +56,26 @@ def schema_string(schema: str | pa.Schema | StructTypeLike, *, table: str | None
     """The schemaString of a DDL column list, a schemaString, a pyspark StructType or a pyarrow.Schema."""
     if isinstance(schema, str):
         is_json = schema.lstrip().startswith("{")
-        struct = _loads(schema, table) if is_json else _struct(_Ddl(schema, table).columns())
+        struct = _loads(schema, table) if is_json else _from_ddl(schema, table)
     elif isinstance(schema, pa.Schema):
-        struct = _struct([_from_arrow_field(field, "", table) for field in schema])
+        struct = struct_type([_from_arrow_field(field, "", table) for field in schema])
     elif hasattr(schema, "jsonValue"):
         struct = schema.jsonValue()
     else:
-        raise _invalid(
+        raise invalid(
             f"a schema is DDL such as 'id BIGINT NOT NULL, day DATE', a pyarrow.Schema or a pyspark "
             f"StructType, got {type(schema).__name__}",
             table,
             schema,
         )
     _check_type(struct, "", table)
-    return _dumps(_struct([_without_char(field) for field in struct["fields"]]))
+    return _dumps(struct_type([_without_char(field) for field in struct["fields"]]))
+
+
+def _from_ddl(text: str, table: str | None) -> Json:
+    from deltasql.core.ddl import Ddl
+
+    return struct_type(Ddl(text, table).columns())
 
 
 @lru_cache(maxsize=256)
@@ -91,11 +94,11 @@ def schema_metadata_keys(schema_string: str) -> set[str]:
     return {key for field in _fields(_parse(schema_string)) for key in field.get("metadata") or ()}
 
 
-def _invalid(problem: str, table: str | None, value: Any) -> ValidationError:
+def invalid(problem: str, table: str | None, value: Any) -> ValidationError:
     return ValidationError(f"table {table}: {problem}" if table else problem, table=table, value=value)
 
 
-def _unsupported(problem: str, table: str | None, feature: str) -> UnsupportedFeature:
+def unsupported(problem: str, table: str | None, feature: str) -> UnsupportedFeature:
     text = f"table {table}: {problem}" if table else problem
     return UnsupportedFeature(text, features=(feature,), table=table)
 
@@ -107,19 +110,19 @@ def _dumps(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-def _struct(fields: list[Json]) -> Json:
+def struct_type(fields: list[Json]) -> Json:
     return {"type": "struct", "fields": fields}
 
 
-def _array(element: DeltaType, contains_null: bool = True) -> Json:
+def array_type(element: DeltaType, contains_null: bool = True) -> Json:
     return {"type": "array", "elementType": element, "containsNull": contains_null}
 
 
-def _map(key: DeltaType, value: DeltaType, contains_null: bool = True) -> Json:
+def map_type(key: DeltaType, value: DeltaType, contains_null: bool = True) -> Json:
     return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": contains_null}
 
 
-def _field(name: str, type_: DeltaType, nullable: bool, metadata: Json) -> Json:
+def struct_field(name: str, type_: DeltaType, nullable: bool, metadata: Json) -> Json:
     return {"name": name, "type": type_, "nullable": nullable, "metadata": metadata}
 
 
@@ -134,9 +137,9 @@ def _loads(text: str, table: str | None) -> Json:
     try:
         struct = json.loads(text)
     except (ValueError, TypeError, RecursionError) as error:
-        raise _invalid(f"the schemaString is not JSON ({error}): {str(text)[:120]!r}", table, text) from None
+        raise invalid(f"the schemaString is not JSON ({error}): {str(text)[:120]!r}", table, text) from None
     if not isinstance(struct, dict) or struct.get("type") != "struct":
-        raise _invalid(f'a schemaString is a JSON object of "type":"struct", got {text[:120]!r}', table, text)
+        raise invalid(f'a schemaString is a JSON object of "type":"struct", got {text[:120]!r}', table, text)
     return struct
 
 
@@ -148,15 +151,15 @@ def _check_type(type_: Any, path: str, table: str | None) -> None:
             for field in fields:
                 _check_field(field, path, table)
         case {"type": "array", "elementType": element, "containsNull": bool()}:
-            _check_type(element, _join(path, "element"), table)
+            _check_type(element, join_path(path, "element"), table)
         case {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": bool()}:
-            _check_type(key, _join(path, "key"), table)
-            _check_type(value, _join(path, "value"), table)
+            _check_type(key, join_path(path, "key"), table)
+            _check_type(value, join_path(path, "value"), table)
             if key in _VOID:
-                raise _invalid(f"column {path!r}: the keys of a map cannot be void", table, type_)
+                raise invalid(f"column {path!r}: the keys of a map cannot be void", table, type_)
         case _:
             where = f"the type of column {path!r}" if path else "the schema"
-            raise _invalid(f"malformed schemaString: {where} reads {_dumps(type_)[:120]}", table, type_)
+            raise invalid(f"malformed schemaString: {where} reads {_dumps(type_)[:120]}", table, type_)
 
 
 def _check_field(field: Any, path: str, table: str | None) -> None:
@@ -164,10 +167,10 @@ def _check_field(field: Any, path: str, table: str | None) -> None:
         case {"name": str(name), "type": type_} if isinstance(field.get("nullable", True), bool) and isinstance(
             field.get("metadata") or {}, dict
         ):
-            _check_type(type_, _join(path, name), table)
+            _check_type(type_, join_path(path, name), table)
         case _:
             where = f"a field of column {path!r}" if path else "a field"
-            raise _invalid(f"malformed schemaString: {where} reads {_dumps(field)[:120]}", table, field)
+            raise invalid(f"malformed schemaString: {where} reads {_dumps(field)[:120]}", table, field)
 
 
 def _check_primitive(name: str, path: str, table: str | None) -> None:
@@ -175,9 +178,9 @@ def _check_primitive(name: str, path: str, table: str | None) -> None:
     if decimal:
         precision, scale = map(int, decimal.groups())
         if not (1 <= precision <= _MAX_PRECISION and scale <= precision):
-            raise _invalid(f"column {path!r}: {name} is out of range: {_DECIMAL_RANGE}", table, name)
+            raise invalid(f"column {path!r}: {name} is out of range: {_DECIMAL_RANGE}", table, name)
     elif name not in _ARROW and not _CHAR.fullmatch(name):
-        raise _unsupported(
+        raise unsupported(
             f"column {path!r} has type {name}, which this release of deltasql does not know: "
             f"leave the column out, or store it as string or binary",
             table,
@@ -185,7 +188,7 @@ def _check_primitive(name: str, path: str, table: str | None) -> None:
         )
 
 
-def _join(path: str, name: str) -> str:
+def join_path(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
@@ -226,7 +229,7 @@ def _char_to_string(type_: DeltaType) -> DeltaType:
     if isinstance(type_, str):
         return "string" if _CHAR.fullmatch(type_) else type_
     if "fields" in type_:
-        return _struct([{**field, "type": _char_to_string(field["type"])} for field in type_["fields"]])
+        return struct_type([{**field, "type": _char_to_string(field["type"])} for field in type_["fields"]])
     return {key: _char_to_string(value) if key.endswith("Type") else value for key, value in type_.items()}
 
 
@@ -272,11 +275,11 @@ def _arrow_type(type_: DeltaType) -> pa.DataType:
 # --- Arrow to Delta
 
 
-def _inverted(words: Mapping[str, str]) -> dict[str, str]:
+def inverted(words: Mapping[str, str]) -> dict[str, str]:
     return {word: name for name, many in words.items() for word in many.split("|")}
 
 
-_FROM_ARROW = _inverted(
+_FROM_ARROW = inverted(
     {
         "byte": "int8",
         "short": "int16|uint8",
@@ -309,10 +312,10 @@ _LISTS = ("list", "large_list", "fixed_size_list", "list_view", "large_list_view
 
 
 def _from_arrow_field(field: pa.Field, path: str, table: str | None) -> Json:
-    type_ = _from_arrow(field.type, _join(path, field.name), table)
+    type_ = _from_arrow(field.type, join_path(path, field.name), table)
     texts = {key.decode(): value.decode(errors="replace") for key, value in (field.metadata or {}).items()}
     metadata = {k: _metadata_value(k, v) for k, v in texts.items() if not k.startswith(_ARROW_METADATA)}
-    return _field(field.name, type_, field.nullable, metadata)
+    return struct_field(field.name, type_, field.nullable, metadata)
 
 
 def _metadata_value(key: str, text: str) -> Any:
@@ -329,7 +332,7 @@ def _from_arrow(type_: pa.DataType, path: str, table: str | None) -> DeltaType:
     delta = primitive_name(type_) or _nested_from_arrow(type_, path, table)
     if delta is None:
         hint = next((hint for test, hint in _WAY_OUT if test(type_)), "cast it to a type that Delta has")
-        raise _unsupported(
+        raise unsupported(
             f"column {path!r} is {type_} in Arrow, a type that Delta does not have: {hint}", table, str(type_)
         )
     return delta
@@ -351,283 +354,14 @@ def is_list(type_: pa.DataType) -> bool:
 
 def _nested_from_arrow(type_: pa.DataType, path: str, table: str | None) -> Json | None:
     if pa.types.is_struct(type_):
-        return _struct([_from_arrow_field(field, path, table) for field in type_])
+        return struct_type([_from_arrow_field(field, path, table) for field in type_])
     if pa.types.is_map(type_):
-        key = _from_arrow(type_.key_type, _join(path, "key"), table)
-        value = _from_arrow(type_.item_type, _join(path, "value"), table)
-        return _map(key, value, type_.item_field.nullable)
+        key = _from_arrow(type_.key_type, join_path(path, "key"), table)
+        value = _from_arrow(type_.item_type, join_path(path, "value"), table)
+        return map_type(key, value, type_.item_field.nullable)
     if is_list(type_):
-        return _array(_from_arrow(type_.value_type, _join(path, "element"), table), type_.value_field.nullable)
+        return array_type(_from_arrow(type_.value_type, join_path(path, "element"), table), type_.value_field.nullable)
     return None
-
-
-# --- DDL
-
-_DDL = _inverted(
-    {
-        "byte": "BYTE|TINYINT",
-        "short": "SHORT|SMALLINT",
-        "integer": "INT|INTEGER",
-        "long": "LONG|BIGINT",
-        "float": "FLOAT|REAL",
-        "double": "DOUBLE|DOUBLE PRECISION",
-        "string": "STRING|TEXT",
-        "binary": "BINARY|BYTEA",
-        "boolean": "BOOLEAN",
-        "date": "DATE",
-        "timestamp": "TIMESTAMP|TIMESTAMP_LTZ",
-        "timestamp_ntz": "TIMESTAMP_NTZ",
-        "void": "VOID",
-    }
-)
-_DDL_DECIMAL = ("DECIMAL", "NUMERIC", "DEC")
-_DDL_CHAR = ("VARCHAR", "CHARACTER VARYING", "CHAR", "CHARACTER")
-_DDL_NESTED = ("ARRAY", "MAP", "STRUCT")
-_DDL_REFUSED = ("VARIANT", "INTERVAL", "TIME", "GEOMETRY", "GEOGRAPHY")
-_CONSTRAINTS = ("PRIMARY KEY", "FOREIGN KEY", "UNIQUE", "CHECK", "REFERENCES", "CONSTRAINT")
-
-
-_END = "the end"
-
-
-class _Token(NamedTuple):
-    text: str
-    word: str  # in upper case; empty for strings and for names in backticks
-    kind: str
-    start: int
-    end: int
-
-
-def _tokens(text: str) -> list[_Token]:
-    # In parentheses no word is taken for a command, and the newline ends a comment on the last line.
-    _, *tokens, last = Dialect.get_or_raise("spark").tokenize(f"({text}\n)")
-    if last.start != len(text) + 2:
-        raise SqlglotError("a comment is left open")
-    found = [_Token(t.text, t.text.upper(), t.token_type.name, t.start - 1, t.end) for t in tokens]
-    quoted = ("IDENTIFIER", "STRING")
-    return [
-        *(t._replace(word="") if t.kind in quoted else t for t in found),
-        _Token(_END, _END, _END, len(text), len(text)),
-    ]
-
-
-def _is_expression(text: str) -> bool:
-    try:
-        return bool(text) and sqlglot.parse_one(f"SELECT ({text}\n)", dialect="spark") is not None
-    except SqlglotError:
-        return False
-
-
-class _Ddl:
-    """A column list in Spark's DDL.
-
-    Read from sqlglot's tokens rather than its trees: tokens know where they stand, and the expressions of
-    DEFAULT and GENERATED have to be kept as they were written.
-    """
-
-    def __init__(self, text: str, table: str | None) -> None:
-        self.text, self.table, self.at = text, table, 0
-        try:
-            self.tokens = _tokens(text)
-        except SqlglotError:
-            raise _invalid(f"DDL: is a quote or a comment left open? {text[:120]!r}", table, text) from None
-
-    def columns(self) -> list[Json]:
-        fields = self._list(lambda: self._column("")) if len(self.tokens) > 1 else []
-        self._expect(_END)
-        return fields
-
-    def _peek(self, offset: int = 0) -> _Token:
-        return self.tokens[min(self.at + offset, len(self.tokens) - 1)]
-
-    def _take(self) -> _Token:
-        self.at += 1
-        return self.tokens[self.at - 1]
-
-    def _accept(self, *words: str) -> bool:
-        found = all(self._peek(offset).word == word for offset, word in enumerate(words))
-        self.at += len(words) * found
-        return found
-
-    def _expect(self, word: str) -> None:
-        if not self._accept(word):
-            raise self._unexpected(f"a comma or {word}" if word == _END else repr(word))
-
-    def _list(self, item: Callable[[], Any]) -> list[Any]:
-        items = [item()]
-        while self._accept(","):
-            items.append(item())
-        return items
-
-    def _where(self) -> str:
-        before = self.text[: self._peek().start]
-        return f"line {before.count(chr(10)) + 1}, column {len(before) - before.rfind(chr(10))}"
-
-    def _unexpected(self, wanted: str) -> ValidationError:
-        got = _END if self._peek().kind == _END else repr(self._peek().text)
-        return _invalid(f"DDL: expected {wanted} at {self._where()}, got {got}", self.table, self.text)
-
-    def _column(self, path: str) -> Json:
-        if not path:
-            self._refuse_table_constraint()
-        name = self._name()
-        self._accept(":")
-        type_ = self._type(_join(path, name))
-        nullable = True
-        metadata: Json = {}
-        while self._peek().word not in (",", ">", _END):
-            if self._accept("NOT", "NULL"):
-                nullable = False
-            else:
-                metadata.update(self._clause(_join(path, name), nested=bool(path)))
-        return _field(name, type_, nullable, metadata)
-
-    def _name(self) -> str:
-        token = self._peek()
-        if token.kind != "IDENTIFIER" and not re.fullmatch(r"\w+", token.word):
-            raise self._unexpected("a column name (in backticks when it is not a plain word)")
-        return self._take().text
-
-    def _refuse_table_constraint(self) -> None:
-        word, following, third = (self._peek(offset).word for offset in range(3))
-        named = word == "CONSTRAINT" and third in _CONSTRAINTS
-        keyed = word in ("PRIMARY KEY", "FOREIGN KEY")
-        if named or keyed or (word in ("UNIQUE", "CHECK") and following == "("):
-            raise self._constraint(third if named else word)
-
-    def _constraint(self, word: str) -> UnsupportedFeature:
-        hint = "Delta tables have no keys: leave it out, and MERGE on the key columns to keep rows unique"
-        if word == "CHECK":
-            hint = 'give it to create_table as constraints={"name": "condition"}'
-        return _unsupported(f"DDL: {word} at {self._where()} is not supported: {hint}", self.table, word)
-
-    def _clause(self, column: str, *, nested: bool) -> Json:
-        """One clause after a column's type, as field metadata."""
-        word = self._peek().word
-        if self._accept("COMMENT"):
-            return {"comment": self._string()}
-        if nested:
-            raise self._unexpected("NOT NULL, COMMENT, a comma or '>'")
-        if self._accept("DEFAULT"):
-            return {"CURRENT_DEFAULT": self._expression(column, self._at_end_of_default)}
-        if word == "GENERATED":
-            return {"delta.generationExpression": self._generated(column)}
-        if word in _CONSTRAINTS:
-            raise self._constraint(self._peek(2).word if word == "CONSTRAINT" else word)
-        raise self._unexpected("NOT NULL, COMMENT, DEFAULT, GENERATED ALWAYS AS, a comma or the end")
-
-    def _generated(self, column: str) -> str:
-        where = self._where()
-        by_default = self._accept("GENERATED", "BY", "DEFAULT", "AS")
-        if not (by_default or self._accept("GENERATED", "ALWAYS", "AS")):
-            raise self._unexpected("GENERATED ALWAYS AS (expression)")
-        if by_default or self._peek().word == "IDENTITY":
-            raise _unsupported(
-                f"DDL: the IDENTITY column {column!r} at {where} is not supported: number the rows in the "
-                f"job that writes them, or use a uuid",
-                self.table,
-                "identityColumns",
-            )
-        self._expect("(")
-        text = self._expression(column, lambda: self._peek().word == ")")
-        self._expect(")")
-        return text
-
-    def _at_end_of_default(self) -> bool:
-        word, before = self._peek().word, self._peek(-1).word
-        not_null = word == "NOT" and self._peek(1).word == "NULL" and before != "IS"
-        return not_null or word in (",", _END, "COMMENT", "GENERATED", *_CONSTRAINTS)
-
-    def _expression(self, column: str, ended: Callable[[], bool]) -> str:
-        """The text of a SQL expression up to where it ends outside parentheses."""
-        where, start, depth = self._where(), self.at, 0
-        while self._peek().kind != _END and (depth or not ended()):
-            depth += {"(": 1, ")": -1}.get(self._take().word, 0)
-        text = self.text[self.tokens[start].start : self.tokens[self.at - 1].end]
-        if not _is_expression(text):
-            problem = f"DDL: column {column!r} lacks a SQL expression at {where}, got {text!r}"
-            raise _invalid(problem, self.table, text)
-        return text
-
-    def _string(self) -> str:
-        if self._peek().kind != "STRING":
-            raise self._unexpected("a string in quotes")
-        last = self._take()
-        text = last.text
-        while self._peek().kind == "STRING":
-            # 'it''s' comes as two strings that touch.
-            touching = self._peek().start == last.end
-            last = self._take()
-            text += ("'" if touching else "") + last.text
-        return text
-
-    def _type(self, path: str) -> DeltaType:
-        word = self._peek().word
-        if word in _DDL:
-            self._take()
-            return _DDL[word]
-        if word in _DDL_DECIMAL:
-            return self._decimal()
-        if word in _DDL_CHAR:
-            return self._char()
-        if word in _DDL_NESTED:
-            return self._nested(path)
-        raise self._unknown_type(word, path)
-
-    def _unknown_type(self, word: str, path: str) -> ValidationError | UnsupportedFeature:
-        if word in _DDL_REFUSED:
-            return _unsupported(
-                f"DDL: column {path!r} at {self._where()} is of type {word}, which this release of deltasql "
-                f"does not know: store it as STRING or BINARY",
-                self.table,
-                word.lower(),
-            )
-        near = get_close_matches(word, [*_DDL, *_DDL_DECIMAL, *_DDL_CHAR, *_DDL_NESTED], n=1)
-        return self._unexpected(f"a type for column {path!r}{f' (did you mean {near[0]}?)' if near else ''}")
-
-    def _numbers(self) -> list[int]:
-        if not self._accept("("):
-            return []
-        numbers = self._list(self._number)
-        self._expect(")")
-        return numbers
-
-    def _number(self) -> int:
-        if not self._peek().word.isdecimal():
-            raise self._unexpected("a whole number")
-        return int(self._take().text)
-
-    def _decimal(self) -> str:
-        where, word = self._where(), self._take().text
-        numbers = self._numbers() or [10]
-        if len(numbers) > 2:
-            raise _invalid(f"DDL: {word} at {where} is {word}(precision, scale)", self.table, word)
-        return f"decimal({numbers[0]},{numbers[1] if len(numbers) == 2 else 0})"
-
-    def _char(self) -> str:
-        where, word = self._where(), self._take().word
-        length = self._numbers()
-        if len(length) != 1:
-            raise _invalid(
-                f"DDL: {word} at {where} takes a length, as in {word}(10): without a limit it is STRING",
-                self.table,
-                word,
-            )
-        return f"{'varchar' if 'VAR' in word else 'char'}({length[0]})"
-
-    def _nested(self, path: str) -> DeltaType:
-        kind = self._take().word
-        self._expect("<")
-        if kind == "ARRAY":
-            type_ = _array(self._type(_join(path, "element")))
-        elif kind == "MAP":
-            key = self._type(_join(path, "key"))
-            self._expect(",")
-            type_ = _map(key, self._type(_join(path, "value")))
-        else:
-            type_ = _struct(self._list(lambda: self._column(path)))
-        self._expect(">")
-        return type_
 
 
 # --- is it legal?
@@ -639,7 +373,7 @@ def validate_schema(schema_string: str, partition_columns: Sequence[str], table:
     """Refuse a schema, or a partitioning of it, that Delta readers would refuse."""
     struct = _parse(schema_string, table)
     if not struct["fields"]:
-        raise _invalid("a table needs at least one column", table, schema_string)
+        raise invalid("a table needs at least one column", table, schema_string)
     _check_names(struct, "", table)
     _check_partitioning(struct, partition_columns, table)
 
@@ -650,24 +384,24 @@ def _check_names(type_: DeltaType, path: str, table: str) -> None:
         name = field["name"]
         _check_name(name, path, field.get("metadata") or {}, table)
         if name.lower() in seen:
-            twin = _join(path, seen[name.lower()])
-            raise _invalid(
-                f"the columns {twin!r} and {_join(path, name)!r} differ at most in case: "
+            twin = join_path(path, seen[name.lower()])
+            raise invalid(
+                f"the columns {twin!r} and {join_path(path, name)!r} differ at most in case: "
                 f"Delta column names ignore case, so rename one",
                 table,
                 name,
             )
         seen[name.lower()] = name
     for name, child in _children(type_):
-        _check_names(child, _join(path, name), table)
+        _check_names(child, join_path(path, name), table)
 
 
 def _check_name(name: str, path: str, metadata: Json, table: str) -> None:
     if not name:
-        raise _invalid(f"a column{f' inside {path!r}' if path else ''} has an empty name: give it one", table, name)
+        raise invalid(f"a column{f' inside {path!r}' if path else ''} has an empty name: give it one", table, name)
     if _ILLEGAL_IN_NAME.search(name) and _PHYSICAL_NAME not in metadata:
-        raise _invalid(
-            f"column {_join(path, name)!r}: a column name in a Delta table cannot hold any of "
+        raise invalid(
+            f"column {join_path(path, name)!r}: a column name in a Delta table cannot hold any of "
             f"' ,;{{}}()\\n\\t=': call it {_ILLEGAL_IN_NAME.sub('_', name).strip('_') or 'column'!r}",
             table,
             name,
@@ -678,14 +412,14 @@ def _check_partitioning(struct: Json, partition_columns: Sequence[str], table: s
     types = {field["name"]: field["type"] for field in struct["fields"]}
     for index, name in enumerate(partition_columns):
         if name not in types:
-            raise _invalid(f"partition column {name!r} is not a column: {_nearest(name, list(types))}", table, name)
+            raise invalid(f"partition column {name!r} is not a column: {_nearest(name, list(types))}", table, name)
         if name in partition_columns[:index]:
-            raise _invalid(f"partition column {name!r} is given twice", table, name)
+            raise invalid(f"partition column {name!r} is given twice", table, name)
         if isinstance(types[name], dict):
             kind = types[name]["type"]
-            raise _invalid(f"partition column {name!r} is of type {kind}: partition by a simple type", table, name)
+            raise invalid(f"partition column {name!r} is of type {kind}: partition by a simple type", table, name)
     if len(partition_columns) == len(types):
-        raise _invalid("every column is a partition column: leave at least one for the files to hold", table, None)
+        raise invalid("every column is a partition column: leave at least one for the files to hold", table, None)
 
 
 def _nearest(name: str, names: list[str]) -> str:

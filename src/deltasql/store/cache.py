@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from deltasql.core.changes import TableState
-from deltasql.core.predicates import Predicate
 from deltasql.core.stats import Bounds, ColumnPath, concat_bounds
 from deltasql.store.arrow import ArrowSession
 from deltasql.store.bounds import Blocks
 from deltasql.store.files import FileBounds, select
+
+if TYPE_CHECKING:
+    from deltasql.core.predicates import Predicate
 
 _MAX_CHUNKS = 64
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltasql.core.changes import TableState
-from deltasql.core.predicates import Predicate
 from deltasql.core.schema import arrow_schema
 from deltasql.core.stats import Bounds, ColumnPath, parse_stats, partition_bounds
 from deltasql.store.rows import loads
+
+if TYPE_CHECKING:
+    from deltasql.core.predicates import Predicate
 
 
 class PartitionTable:

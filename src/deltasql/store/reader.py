@@ -12,12 +12,12 @@ import pyarrow as pa
 
 from deltasql.core.actions import Metadata, Protocol
 from deltasql.core.changes import TableState
-from deltasql.core.predicates import Predicate
 from deltasql.core.schema import arrow_schema
 from deltasql.errors import UsageError, ValidationError
 from deltasql.store.snapshots import FilesAt, Moved
 
 if TYPE_CHECKING:
+    from deltasql.core.predicates import Predicate
     from deltasql.store.records import HistoryEntry
     from deltasql.store.store import Store
 
@@ -114,6 +114,8 @@ def parse_where(where: str | None, state: TableState) -> Predicate | None:
     """A predicate over a table's columns."""
     if where is None or state.metadata is None:
         return None
+    from deltasql.core.predicates import Predicate  # brings sqlglot, which is slow to import
+
     schema = arrow_schema(state.metadata.schema_string)
     return Predicate.parse(where, schema, state.metadata.partition_columns, table=state.name)
 

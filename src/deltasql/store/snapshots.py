@@ -10,17 +10,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from deltasql.core.changes import TableState
-from deltasql.core.predicates import Predicate
 from deltasql.store.arrow import ArrowSession
 from deltasql.store.bounds import Blocks
 from deltasql.store.cache import CachedFiles
 from deltasql.store.database import Database, Row
 from deltasql.store.files import FileBounds, PartitionTable, present, select
+
+if TYPE_CHECKING:
+    from deltasql.core.predicates import Predicate
 
 _CACHE_BYTES = 1 << 30
 _BLOCKS_PAY_FROM = 20_000

@@ -5,14 +5,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import pyarrow as pa
 
 from deltasql.config import Config
 from deltasql.core.changes import TableCommit, TableState
-from deltasql.core.predicates import Predicate
 from deltasql.core.uri import split_name
 from deltasql.core.validate import validate
 from deltasql.errors import TableNotFound, ValidationError
@@ -22,6 +21,9 @@ from deltasql.store.database import Database
 from deltasql.store.records import HistoryEntry, TableInfo
 from deltasql.store.rows import metadata_of, protocol_of
 from deltasql.store.snapshots import FilesAt, Snapshots
+
+if TYPE_CHECKING:
+    from deltasql.core.predicates import Predicate
 
 
 class Store:
