@@ -330,6 +330,12 @@ class Transaction:
         """The transaction's id, as history shows it; None until the first table names the database."""
         return self._txn.id if self._txn else None
 
+    @property
+    def token(self) -> str:
+        """A text for the names of files that this transaction writes: a file that carries it is known to be new, so
+        adding it needs no look-up. Empty until the first table names the database."""
+        return self._txn.token if self._txn else ""
+
     def stage(
         self,
         table: str | Table,

@@ -26,6 +26,7 @@ from deltasql.core.changes import (
 from deltasql.errors import TransactionLimitExceeded, UsageError, ValidationError
 from deltasql.store import Committed, Store
 from deltasql.store import Transaction as Shared
+from deltasql.store.rows import file_token
 
 ENGINE = f"deltasql/{package_version('deltasql')}"
 
@@ -76,6 +77,8 @@ class MultiTableTransaction:
         self._staged: dict[str, _Staged] = {}
         self._over: str | None = None
         self.id = str(uuid.uuid4())
+        self.token = file_token(self.id)
+        """In the name of a file, it tells that this transaction wrote it: adding it needs no look-up."""
         self.results: dict[str, Committed] = {}
 
     def stage(

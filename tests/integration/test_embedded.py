@@ -165,27 +165,36 @@ def their_directory(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("template") / "root"
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with a cluster whose server is stopped, and that every test leaves so."""
+    root = tmp_path_factory.mktemp("shared") / "root"
     EmbeddedServer.start(root).close()
     return root
 
 
 @pytest.fixture
-def root(template: Path, tmp_path: Path) -> Path:
-    """A directory that has a cluster already; initdb is slow."""
-    root = tmp_path / "root"
-    subprocess.run(["cp", "-a", str(template), str(root)], check=True)
-    return root
+def spare(root: Path, tmp_path: Path) -> Path:
+    """A directory like it, to be damaged."""
+    spare = tmp_path / "spare"
+    subprocess.run(["cp", "-a", str(root), str(spare)], check=True)
+    return spare
+
+
+@contextmanager
+def moved(root: Path, target: Path) -> Iterator[Path]:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    yield root.rename(target)
+    target.rename(root)
 
 
 @pytest.fixture(autouse=True)
-def no_server_is_left(tmp_path: Path) -> Iterator[None]:
+def nothing_is_left(root: Path, tmp_path: Path) -> Iterator[None]:
     yield
-    left = servers_below(tmp_path)
+    left = servers_below(tmp_path) + servers_below(root)
     for pid in left:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+    shutil.rmtree(tmp_path)
     assert left == []
 
 
@@ -299,13 +308,13 @@ def test_failed_initdb_tells_what_it_said_and_leaves_nothing(tmp_path: Path, mon
     assert not list((tmp_path / "new").glob("postgres*/"))
 
 
-def test_postgres_that_ends_during_start_tells_its_log(root: Path) -> None:
-    with (root / "postgres" / "postgresql.conf").open("a") as file:
+def test_postgres_that_ends_during_start_tells_its_log(spare: Path) -> None:
+    with (spare / "postgres" / "postgresql.conf").open("a") as file:
         file.write("nonsense = 1\n")
     with pytest.raises(DatabaseUnavailable, match=r'unrecognized .* "nonsense"') as raised:
-        EmbeddedServer.start(root)
-    assert str(root / "postgres.log") in str(raised.value)
-    assert is_stopped(root)
+        EmbeddedServer.start(spare)
+    assert str(spare / "postgres.log") in str(raised.value)
+    assert is_stopped(spare)
 
 
 def test_interrupt_during_start_leaves_no_server(root: Path, monkeypatch: Patch) -> None:
@@ -323,8 +332,8 @@ def test_slow_shutdown_becomes_an_immediate_one(
 ) -> None:
     server = EmbeddedServer.start(root)
     with psycopg.connect(server.dsn, autocommit=True) as connection:
-        connection.execute("create table kept (id int)")
-        connection.execute("insert into kept values (42)")
+        connection.execute("create table kept_too (id int)")
+        connection.execute("insert into kept_too values (42)")
         backend = connection.info.backend_pid
         os.kill(backend, signal.SIGSTOP)
         threading.Timer(1.5, os.kill, (backend, signal.SIGCONT)).start()
@@ -333,7 +342,7 @@ def test_slow_shutdown_becomes_an_immediate_one(
     assert "immediate shutdown" in caplog.text
     wait_for(lambda: not servers_below(root))
     with EmbeddedServer.start(root) as again:
-        assert ask(again.dsn, "select id from kept") == 42
+        assert ask(again.dsn, "select id from kept_too") == 42
 
 
 # Sharing
@@ -480,14 +489,14 @@ def test_server_that_comes_first_is_joined(root: Path, monkeypatch: Patch) -> No
 
 def test_killed_postmaster_is_replaced_at_once_with_committed_data_intact(root: Path) -> None:
     with EmbeddedServer.start(root) as old, psycopg.connect(old.dsn, autocommit=True) as connection:
-        connection.execute("create table kept as select 42 as answer")
+        connection.execute("create table kept_as_well as select 42 as answer")
         killed = postmaster_pid(root)
         os.kill(killed, signal.SIGKILL)
         begin = time.monotonic()
         with EmbeddedServer.start(root) as new:
-            assert ask(new.dsn, "select answer from kept") == 42
+            assert ask(new.dsn, "select answer from kept_as_well") == 42
             assert time.monotonic() - begin < 3
-            assert ask(old.dsn, "select answer from kept") == 42, "an older handle finds the new server"
+            assert ask(old.dsn, "select answer from kept_as_well") == 42, "an older handle finds the new server"
             assert postmaster_pid(root) != killed
     assert is_stopped(root)
 
@@ -506,25 +515,27 @@ def test_postmaster_that_is_a_zombie_of_another_process_is_replaced(root: Path) 
     assert is_stopped(root)
 
 
-@pytest.mark.parametrize("shared_memory", ["as it was", "not yet known"])
-def test_recycled_pid_is_neither_trusted_nor_signalled(root: Path, shared_memory: str) -> None:
+@pytest.mark.parametrize("lines", [8, 2], ids=["of a server", "of a server that had only begun to start"])
+def test_recycled_pid_is_neither_trusted_nor_signalled(root: Path, lines: int) -> None:
     server = EmbeddedServer.start(root)
-    pid_file = root / "postgres" / "postmaster.pid"
     os.kill(postmaster_pid(root), signal.SIGKILL)
     wait_for(lambda: not servers_below(root))
     server.close()
-    owner = (root / "postgres").stat().st_uid
-    unrelated = subprocess.Popen(["sleep", "60"], user=owner if os.geteuid() == 0 else None)
+    owner = (root / "postgres").stat().st_uid if os.geteuid() == 0 else None
+    unrelated = [subprocess.Popen(["sleep", "60"], user=owner) for _ in range(2)]
+    locks = [root / "postgres" / "postmaster.pid", next(root.glob("deltasql-*/.s.PGSQL.5432.lock"))]
     try:
-        lines = pid_file.read_text().splitlines()[: 8 if shared_memory == "as it was" else 2]
-        pid_file.write_text("\n".join([str(unrelated.pid), *lines[1:]]) + "\n")
+        for process, lock in zip(unrelated, locks, strict=True):
+            words = lock.read_text().splitlines()[1:lines]
+            lock.write_text("\n".join([str(process.pid), *words, ""]))
         with EmbeddedServer.start(root) as again:
             assert ask(again.dsn) == 1
-        assert unrelated.poll() is None
+        assert [process.poll() for process in unrelated] == [None, None]
         assert is_stopped(root)
     finally:
-        unrelated.kill()
-        unrelated.wait()
+        for process in unrelated:
+            process.kill()
+            process.wait()
 
 
 @contextmanager
@@ -619,45 +630,44 @@ def test_copied_directory_gets_a_server_of_its_own(root: Path, tmp_path: Path) -
         assert ask(original.dsn) == 1
 
 
-def test_handle_of_a_deleted_directory_leaves_the_new_server_alone(root: Path, tmp_path: Path) -> None:
-    old = EmbeddedServer.start(root)
-    old_pid = postmaster_pid(root)
-    root.rename(tmp_path / "moved")
-    with EmbeddedServer.start(root) as new:
+def test_handle_of_a_deleted_directory_leaves_the_new_server_alone(spare: Path, tmp_path: Path) -> None:
+    old = EmbeddedServer.start(spare)
+    old_pid = postmaster_pid(spare)
+    spare.rename(tmp_path / "moved")
+    with EmbeddedServer.start(spare) as new:
         assert new.dsn != old.dsn, "the old server removes its own socket when it stops, not this one"
         old.close()
         assert ask(new.dsn) == 1
-        with EmbeddedServer.start(tmp_path / "moved") as moved:
-            assert ask(moved.dsn, "show data_directory") == str(tmp_path / "moved" / "postgres")
+        with EmbeddedServer.start(tmp_path / "moved") as there:
+            assert ask(there.dsn, "show data_directory") == str(tmp_path / "moved" / "postgres")
         assert old_pid not in servers_below(tmp_path)
         assert ask(new.dsn) == 1
 
 
-def test_directory_deleted_under_the_server_does_not_break_close(root: Path) -> None:
-    server = EmbeddedServer.start(root)
-    pid = postmaster_pid(root)
-    shutil.rmtree(root)
+def test_directory_deleted_under_the_server_does_not_break_close(spare: Path) -> None:
+    server = EmbeddedServer.start(spare)
+    pid = postmaster_pid(spare)
+    shutil.rmtree(spare)
     server.close()
     os.kill(pid, signal.SIGQUIT)
     wait_for(lambda: os.waitpid(pid, os.WNOHANG) != (0, 0))
 
 
 @pytest.mark.parametrize(
-    "name", ["with space", 'it\'s "quoted"', "back\\slash", "ünï-çødé-数", "com,ma", "per%cent $HOME"]
+    "name",
+    ["with space", 'it\'s "quoted"', "back\\slash", "ünï-çødé-数", "sepa\u2028rated", "com,ma", "per%cent $HOME"],
 )
-def test_any_name_works(root: Path, name: str) -> None:
-    named = root.rename(root.with_name(name))
-    with EmbeddedServer.start(named) as server:
-        assert ask(server.dsn) == 1
-        assert ask(server.dsn, "show data_directory") == str(named / "postgres")
-    assert is_stopped(named)
+def test_any_name_works(root: Path, tmp_path: Path, name: str) -> None:
+    with moved(root, tmp_path / name) as named:
+        with EmbeddedServer.start(named) as server:
+            assert ask(server.dsn, "show data_directory") == str(named / "postgres")
+        assert is_stopped(named)
 
 
 def test_very_long_path_works_through_a_private_directory_elsewhere(root: Path, tmp_path: Path) -> None:
     long = tmp_path.joinpath(*["directory-with-a-long-name-" * 3] * 4)
-    long.parent.mkdir(parents=True)
-    root.rename(long)
-    with EmbeddedServer.start(long) as server, client(long, env={"TMPDIR": str(tmp_path)}) as other:
+    other_tmp = {"TMPDIR": str(tmp_path)}
+    with moved(root, long), EmbeddedServer.start(long) as server, client(long, env=other_tmp) as other:
         assert ask(server.dsn) == 1
         assert other.dsn == server.dsn, "whatever its own temporary directory is"
         with psycopg.connect(server.dsn) as connection:
@@ -710,13 +720,13 @@ def test_file_in_place_of_the_directory_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", ["99", "9.6"])
-def test_cluster_of_another_release_is_refused_and_untouched(root: Path, version: str) -> None:
-    (root / "postgres" / "PG_VERSION").write_text(f"{version}\n")
-    before = {path: path.stat().st_mtime_ns for path in (root / "postgres").rglob("*")}
+def test_cluster_of_another_release_is_refused_and_untouched(spare: Path, version: str) -> None:
+    (spare / "postgres" / "PG_VERSION").write_text(f"{version}\n")
+    before = {path: path.stat().st_mtime_ns for path in (spare / "postgres").rglob("*")}
     major = binaries.find_binaries().major()
     with pytest.raises(UsageError, match=f"PostgreSQL {version}, .* PostgreSQL {major}: set {binaries.VARIABLE}"):
-        EmbeddedServer.start(root)
-    assert {path: path.stat().st_mtime_ns for path in (root / "postgres").rglob("*")} == before
+        EmbeddedServer.start(spare)
+    assert {path: path.stat().st_mtime_ns for path in (spare / "postgres").rglob("*")} == before
 
 
 def test_directory_that_is_no_cluster_is_refused(tmp_path: Path) -> None:
@@ -781,14 +791,13 @@ def test_server_that_reads_all_serves_root_alone(their_directory: Path, as_ordin
 def test_root_that_cannot_give_the_capability_is_told_the_closed_directory(
     root: Path, tmp_path: Path, lack: str
 ) -> None:
-    closed = tmp_path / "closed"
-    closed.mkdir(mode=0o700)
-    moved = root.rename(closed / "root")
-    outermost = next(place for place in reversed(moved.parents) if not place.stat().st_mode & 0o1)
-    if lack == "setpriv":
-        told = refusal(moved, env={"PATH": "/nonexistent"})
-    else:
-        told = refusal(moved, "setpriv", "--bounding-set=-dac_read_search")
+    tmp_path.chmod(0o700)
+    with moved(root, tmp_path / "root") as inside:
+        outermost = next(place for place in reversed(inside.parents) if not place.stat().st_mode & 0o1)
+        if lack == "setpriv":
+            told = refusal(inside, env={"PATH": "/nonexistent"})
+        else:
+            told = refusal(inside, "setpriv", "--bounding-set=-dac_read_search")
     assert told.startswith("UsageError PostgreSQL does not run as root")
     assert f"cannot enter {outermost} (" in told
     assert "deltasql.connect(" in told
@@ -833,21 +842,21 @@ def test_account_for_a_new_cluster_is_the_owner_around_else_one_for_daemons(
     assert account.account_for(their_directory / "new").name in {"postgres", "nobody"}
 
 
-def test_cluster_of_somebody_else_is_refused_with_its_owner(root: Path, as_ordinary: list[str]) -> None:
+def test_cluster_of_somebody_else_is_refused_with_its_owner(spare: Path, as_ordinary: list[str]) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root makes a cluster for somebody else")
-    shutil.chown(root / "postgres", "daemon")
-    root.parent.chmod(0o755)
-    told = refusal(root, *as_ordinary)
-    assert told.startswith(f"UsageError the cluster {root / 'postgres'} belongs to 'daemon'")
+    shutil.chown(spare / "postgres", "daemon")
+    spare.parent.chmod(0o755)
+    told = refusal(spare, *as_ordinary)
+    assert told.startswith(f"UsageError the cluster {spare / 'postgres'} belongs to 'daemon'")
     assert "runs as 'nobody': run as 'daemon', or use a directory elsewhere" in told
 
 
 @as_root
-def test_cluster_of_root_is_refused(root: Path) -> None:
-    os.chown(root / "postgres", 0, 0)
+def test_cluster_of_root_is_refused(spare: Path) -> None:
+    os.chown(spare / "postgres", 0, 0)
     with pytest.raises(UsageError, match="belongs to root, and PostgreSQL does not run as root"):
-        EmbeddedServer.start(root)
+        EmbeddedServer.start(spare)
 
 
 # Programs and platforms

@@ -66,9 +66,13 @@ def machine(lake: deltasql.Lake) -> type[RuleBasedStateMachine]:
         def begin(self) -> Open:
             return Open(lake.begin())
 
-        @rule(open_=transactions, name=st.sampled_from(TABLES), count=st.sampled_from([1, 2, 40]))
-        def stage_new_files(self, open_: Open, name: str, count: int) -> None:
-            self._stage(open_, name, adds={f"f{next(_counter)}.parquet" for _ in range(count)})
+        @rule(
+            open_=transactions, name=st.sampled_from(TABLES), count=st.sampled_from([1, 2, 40]), own=st.booleans()
+        )
+        def stage_new_files(self, open_: Open, name: str, count: int, own: bool) -> None:
+            """Under names of anybody's, or under names that carry the transaction's token."""
+            token = open_.tx.token if own else ""
+            self._stage(open_, name, adds={f"f{next(_counter)}{token}.parquet" for _ in range(count)})
 
         @rule(open_=transactions, name=st.sampled_from(TABLES), data=st.data())
         def stage_again(self, open_: Open, name: str, data: st.DataObject) -> None:

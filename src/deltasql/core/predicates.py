@@ -168,22 +168,20 @@ class _Compiler:
                 return _NEVER
             case Column() as a, Column() as b:
                 type = comparable_columns(a, b)
-                return All((NotNull(a), NotNull(b))) if type is None else CompareColumns(a, operator, b, type)
+                return _UNKNOWN if type is None else CompareColumns(a, operator, b, type)
             case Column() as column, Constant(value):
                 return _against(column, operator, value)
             case Constant(value), Column() as column:
                 return _against(column, _FLIPPED[operator], value)
-            case (Column() as column, _) | (_, Column() as column):
-                return NotNull(column)
         return _UNKNOWN
 
     def _null_safe(self, node: Node, negated: bool) -> Question:
         """`<=>` is never null: equal values, or two nulls."""
         negated ^= type(node) is exp.NullSafeNEQ
         left, right = self._operand(node.this), self._operand(node.expression)
-        if left is None or right is None:
-            return _UNKNOWN
         compared = self._comparison(node.this, "<>" if negated else "=", node.expression)
+        if left is None or right is None or compared == _UNKNOWN or _may_become_null(left, right):
+            return _UNKNOWN
         both = All((_null(left), _null(right)))
         one = Either((All((_null(left), _value(right))), All((_value(left), _null(right)))))
         return Either((compared, one if negated else both))
@@ -221,7 +219,7 @@ class _Compiler:
                     return _against(column, "<>" if negated else "=", prefix)
                 if not _WILDCARDS & set(prefix):
                     return _starts_with(column, prefix, negated=negated)
-        return NotNull(column)
+        return None
 
     def _in(self, node: Node, negated: bool) -> Question | None:
         column = self._operand(node.this)
@@ -233,7 +231,7 @@ class _Compiler:
             return _NEVER
         values = [value for value in known if value is not None]
         fitted = fit_all(values, column.type, negated=negated) if len(known) == len(items) else None
-        return NotNull(column) if fitted is None else _one_of(column, fitted, negated=negated)
+        return None if fitted is None else _one_of(column, fitted, negated=negated)
 
 
 _Rule = Callable[[_Compiler, Node, bool], Question | None]
@@ -268,7 +266,7 @@ def _text(node: Node) -> str:
 def _against(column: Column, operator: str, value: Value) -> Question:
     literal = fit(value, column.type)
     if literal is None:
-        return NotNull(column)
+        return _UNKNOWN
     if not literal.gap:
         return Compare(column, operator, literal)
     if operator in ("=", "<>"):
@@ -285,6 +283,13 @@ def _null(operand: Column | Constant) -> Question:
 
 def _value(operand: Column | Constant) -> Question:
     return NotNull(operand) if isinstance(operand, Column) else Fixed(operand.value is not None)
+
+
+def _may_become_null(left: Column | Constant, right: Column | Constant) -> bool:
+    """Without ANSI mode, a string that does not become a value of the other type becomes null."""
+    texts = [isinstance(side, Constant) and isinstance(side.value, str) for side in (left, right)]
+    columns = [side for side in (left, right) if isinstance(side, Column)]
+    return any(texts) and any(bounds_type(column.type) != STRING for column in columns)
 
 
 def _starts_with(column: Column, prefix: str, *, negated: bool) -> Question:

@@ -105,8 +105,6 @@ class IsNull:
 
 @dataclass(frozen=True, slots=True)
 class NotNull:
-    """Also what is left of a comparison that cannot be decided: it is true for no null."""
-
     column: Column
 
     def may(self, files: FileBounds) -> Answer:

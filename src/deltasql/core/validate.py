@@ -25,8 +25,8 @@ from deltasql.errors import UnsupportedFeature, ValidationError
 _ESCAPING = r"^/|[\x00-\x1f\x7f\\]|^$|//|/$|(?:^|/)\.{1,2}(?:/|$)|(?:^|/)[_.][^=/]*(?:/|$)"
 _ILLEGAL_DECODED = re.compile(_ESCAPING)
 _ILLEGAL = re.compile(r"^[A-Za-z][A-Za-z0-9+.\-]*:|" + _ESCAPING)
-# What no unremarkable path holds, when all paths of a commit are joined by newlines.
-_SIGNS = ("\n\n", "\n/", "/\n", "//", "\\", "%", ":", "\n.", "/.", "\n_", "/_")
+# What an unremarkable path is made of. A newline is not among it: it separates paths.
+_PLAIN = bytes(c for c in range(0x20, 0x7F) if chr(c) not in "\\%:")
 _CHANGE_DATA = "_change_data/"
 _MAX_PATH = 4096
 _MAX_INT64 = 2**63 - 1
@@ -145,12 +145,15 @@ def _check_paths(changes: Changes, table: str) -> None:
 
 
 def _suspicious(paths: list[str]) -> bool:
-    """May any of these paths be illegal? Plain searches over all of them at once; a hit is looked at one by one."""
-    lines = "\n" + "\n".join(paths) + "\n"
+    """May any of these paths be illegal? Searches over all of them at once; a hit is looked at one by one."""
+    text = "\n".join(paths).encode("utf-8", "surrogatepass")
     return (
-        not "".join(paths).isprintable()
-        or any(sign in lines for sign in _SIGNS)
-        or max(map(len, paths), default=0) > _MAX_PATH
+        len(text.translate(None, _PLAIN)) != len(paths) - 1
+        or any(sign in text for sign in (b"//", b"/.", b"/_", b"/\n", b"\n/", b"\n.", b"\n_", b"\n\n"))
+        or text.startswith((b"/", b".", b"_"))
+        or text.endswith(b"/")
+        or not all(paths)
+        or max(map(len, paths)) > _MAX_PATH
     )
 
 

@@ -115,7 +115,7 @@ def check_executable(account: Account, program: Path) -> None:
 
 
 def _own_account(data: Path, owner: int | None) -> Account:
-    if owner not in {None, os.geteuid()}:
+    if owner is not None and owner != os.geteuid():
         raise UsageError(
             f"the cluster {data} belongs to {_name(owner)}, and this process runs as {_name(os.geteuid())}: "
             f"run as {_name(owner)}, or {_WAYS_OUT}"
@@ -172,9 +172,9 @@ def _nearest(path: Path) -> Path:
     return next(place for place in (path, *path.parents) if place.exists())
 
 
-def _name(uid: int | None) -> str:
+def _name(uid: int) -> str:
     try:
-        return repr(pwd.getpwuid(uid or 0).pw_name)
+        return repr(pwd.getpwuid(uid).pw_name)
     except KeyError:
         return f"user id {uid}"
 

@@ -21,7 +21,8 @@ max_connections = 200
 max_wal_size = 2GB
 jit = off
 """
-HBA = "# Written by deltasql at every start.\nlocal all all peer map=deltasql\n"
+_NOTE = "# Written by deltasql at every start.\n"
+HBA = f"{_NOTE}local all all peer map=deltasql\n"
 _UNFINISHED = "postgres.new-"
 
 
@@ -66,15 +67,22 @@ def _clear_unfinished(root: Path) -> None:
 
 def _initdb(target: Path, binaries: Binaries, account: Account) -> None:
     options = ["-D", str(target), "-U", "postgres", "-E", "UTF8", "--no-locale"]
-    child = account.spawn(
-        [binaries.initdb, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
-    )
-    output, _ = child.communicate()
+    child = account.spawn([binaries.initdb, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    output = _output(child)
     if child.returncode:
         said = output.decode(errors="replace").strip().splitlines()[-15:]
         raise DatabaseUnavailable(
             f"{binaries.initdb} cannot make a cluster in {target.parent}; it says:\n" + "\n".join(said)
         )
+
+
+def _output(child: subprocess.Popen[bytes]) -> bytes:
+    with child:
+        try:
+            return child.communicate()[0]
+        except BaseException:
+            child.terminate()
+            raise
 
 
 def _check_version(data: Path, binaries: Binaries, major: int) -> None:
@@ -100,4 +108,4 @@ def _version(data: Path) -> str:
 def _ident(users: set[str], major: int) -> str:
     """Which operating system users may be which database user; `all` is a word of PostgreSQL 16 and later."""
     role = "all" if major >= 16 else "postgres"
-    return HBA.splitlines(keepends=True)[0] + "".join(f'deltasql "{user}" {role}\n' for user in sorted(users))
+    return _NOTE + "".join(f'deltasql "{user}" {role}\n' for user in sorted(users))

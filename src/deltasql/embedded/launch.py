@@ -151,6 +151,7 @@ def _command(binaries: Binaries, data: Path, socket_dir: Path) -> list[str]:
 
 
 def _run(command: list[str], account: Account, root: Path, socket_dir: Path) -> None:
+    # The lock of the cluster decides who serves. That of the socket only repeats it, and may hold a recycled pid.
     (socket_dir / f"{SOCKET_NAME}.lock").unlink(missing_ok=True)
     log = open_file(root / "postgres.log", os.O_WRONLY | os.O_APPEND)
     try:

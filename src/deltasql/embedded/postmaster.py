@@ -58,7 +58,7 @@ class Postmaster:
 def read(data: Path) -> Postmaster | None:
     """What the cluster's postmaster.pid says; None where there is none, or nothing sensible in it."""
     try:
-        lines = os.fsdecode((data / "postmaster.pid").read_bytes()).splitlines()
+        lines = os.fsdecode((data / "postmaster.pid").read_bytes()).split("\n")
         return Postmaster(data, int(lines[0]), lines[1], _socket_dir(lines), _segment(lines))
     except (FileNotFoundError, IndexError, ValueError):
         return None
@@ -86,10 +86,8 @@ def _socket_dir(lines: list[str]) -> Path | None:
 
 def _segment(lines: list[str]) -> tuple[int, int] | None:
     """Key and id of the System V segment that every process of the server is attached to."""
-    if len(lines) < 7:
-        return None
-    key, identifier = lines[6].split()
-    return int(key), int(identifier)
+    words = lines[6].split() if len(lines) > 6 else []
+    return (int(words[0]), int(words[1])) if len(words) == 2 else None
 
 
 def _attached(key: int, identifier: int) -> int:

@@ -7,7 +7,8 @@ order, winners are examined under the lock, and the same `dl_commit` writes the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -36,6 +37,7 @@ from deltasql.store.rows import Partitions, Placed, loads
 from deltasql.store.sqlstate import is_connection_loss, translate, translated
 
 _PLACING_ATTEMPTS = 5
+_TOKEN = re.compile(r"-tx[0-9a-f]{32}")
 _PLACE_CONSTRAINTS = ("dl_add_files_path_key", "dl_remove_files_add_key")
 _TABLE_CONSTRAINTS = ("dl_tables_name_key", "dl_tables_location_key")
 
@@ -67,6 +69,7 @@ class Part:
     commit: TableCommit
     commit_id: int
     key: int
+    token: str
     places: dict[str, Placed] = field(default_factory=dict)
     gens: dict[str, int] = field(default_factory=dict)
     superseded: dict[str, Placed] = field(default_factory=dict)
@@ -93,7 +96,8 @@ class Misplaced(Exception):
 def commit(database: Database, commits: Sequence[TableCommit], txn: Transaction) -> dict[str, Committed]:
     """Commit all tables or none. Each was validated before; the result is durable when this returns."""
     ordered = sorted(commits, key=lambda c: c.state.table_key)
-    parts = [Part(c, database.next_commit_id(), c.state.table_key) for c in ordered]
+    token = rows.file_token(txn.txn_id)
+    parts = [Part(c, database.next_commit_id(), c.state.table_key, token) for c in ordered]
     applied: dict[str, Committed] = {}
     while parts:
         try:
@@ -141,6 +145,7 @@ def _in_one_call(
 ) -> dict[str, Committed]:
     for part in parts:
         place_removes(connection, part)
+        place_files_of_others(connection, part)
     request = [_request(part, inline=True) for part in parts]
     sent.mark(connection)
     return finish(connection, parts, txn, request)
@@ -155,6 +160,7 @@ def _in_steps(
     precheck(connection, parts)
     for part in parts:
         place_removes(connection, part)
+        place_files_of_others(connection, part)
         stage(connection, part)
     heads = lock_heads(connection, parts)
     for part in parts:
@@ -247,7 +253,7 @@ def place_removes(connection: Connection, part: Part) -> None:
         part.places[remove.path] = _place(live[-1])
     for add in part.commit.changes.adds:
         if add.path in part.places:
-            part.gens[add.path] = max(f["path_gen"] for f in found[add.path]) + 1
+            part.gens[add.path] = _next_gen(found[add.path])
 
 
 def _find(connection: Connection, part: Part, paths: list[str]) -> dict[str, list[Row]]:
@@ -287,13 +293,29 @@ def place_again(database: Database, parts: Sequence[Part]) -> None:
             part.places.clear()
             part.superseded.clear()
             place_removes(connection, part)
-            place_adds(connection, part)
+            place_adds(connection, part, _foreign(part))
 
 
-def place_adds(connection: Connection, part: Part) -> None:
+def place_files_of_others(connection: Connection, part: Part) -> None:
+    """Files that another transaction named as its own are not in the index: look them up before they are added."""
+    known = [path for path in _foreign(part) if _TOKEN.search(path)]
+    if known:
+        place_adds(connection, part, known)
+
+
+def _foreign(part: Part) -> list[str]:
+    """The paths that this transaction adds and did not name."""
+    return [a.path for a in part.commit.changes.adds if part.token not in a.path]
+
+
+def _next_gen(found: Sequence[Row]) -> int:
+    return max((f["path_gen"] for f in found if f["path_gen"] is not None), default=-1) + 1
+
+
+def place_adds(connection: Connection, part: Part, paths: list[str]) -> None:
     """Give a path that was in the table before its next place; one that is still live is superseded."""
-    for path, found in _find(connection, part, [a.path for a in part.commit.changes.adds]).items():
-        part.gens[path] = max(f["path_gen"] for f in found) + 1
+    for path, found in _find(connection, part, paths).items():
+        part.gens[path] = _next_gen(found)
         if path not in part.places:
             for row in _live(found):
                 part.superseded[path] = _place(row)
@@ -315,8 +337,10 @@ def stage(connection: Connection, part: Part) -> None:
     with ThreadPoolExecutor(1) as background:
         if bounds.worthwhile(part.commit):
             typed = background.submit(bounds.encode_commit, part.commit)
-        adds = rows.add_rows(changes.adds, part.gens, part.partitions)
+        part.partitions = Partitions()
+        adds = rows.add_rows(changes.adds, part.token, part.gens, part.partitions)
         _copy(connection, part, "dl_add_files", rows.ADD_COLUMNS, adds)
+        _copy(connection, part, "dl_partition_files", rows.PLACE_COLUMNS, part.partitions.places())
         removes = rows.remove_rows(changes.removes, part.places, part.superseded)
         _copy(connection, part, "dl_remove_files", rows.REMOVE_COLUMNS, removes)
         _copy(connection, part, "dl_cdc_files", rows.CDC_COLUMNS, rows.cdc_rows(changes.cdc))
@@ -325,11 +349,11 @@ def stage(connection: Connection, part: Part) -> None:
 
 
 def _copy(
-    connection: Connection, part: Part, table: str, columns: rows.Columns, values: Sequence[tuple[Any, ...]]
+    connection: Connection, part: Part, table: str, columns: rows.Columns, values: Iterable[tuple[Any, ...]]
 ) -> None:
-    if values:
+    if not isinstance(values, list) or values:
         key = (part.key, part.commit_id)
-        copy_rows(connection, table, (*rows.KEY_COLUMNS, *columns), [key + row for row in values])
+        copy_rows(connection, table, (*rows.KEY_COLUMNS, *columns), (key + row for row in values))
 
 
 def lock_heads(connection: Connection, parts: Sequence[Part]) -> dict[int, int]:
@@ -431,7 +455,9 @@ def _request(part: Part, *, inline: bool, head: int | None = None) -> dict[str, 
         "domains": rows.domain_json(changes.domains) or None,
     }
     if inline:
-        optional["adds"] = rows.add_rows(changes.adds, part.gens, part.partitions) or None
+        part.partitions = Partitions()
+        optional["adds"] = list(rows.add_rows(changes.adds, part.token, part.gens, part.partitions)) or None
+        optional["places"] = part.partitions.places() or None
         optional["removes"] = rows.remove_rows(changes.removes, part.places, part.superseded) or None
         optional["cdc"] = rows.cdc_rows(changes.cdc) or None
     optional["partitions"] = part.partitions.rows() or None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import select
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
@@ -180,7 +180,7 @@ def _is_stale(connection: Connection) -> bool:
 
 
 def copy_rows(
-    connection: Connection, table: str, columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[Any]]
+    connection: Connection, table: str, columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[Any]]
 ) -> None:
     """Binary COPY row by row: encoding overlaps the server's work."""
     names = ", ".join(name for name, _ in columns)

@@ -6,9 +6,10 @@ The column lists are the order of both; `dl_stage` in migrations/0002_functions.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
@@ -70,6 +71,7 @@ CDC_COLUMNS: Columns = (
     ("tags", "text"),
     ("extra", "text"),
 )
+PLACE_COLUMNS: Columns = (("partition_key", "int8"), ("ords", "int4[]"))
 KEY_COLUMNS: Columns = (("table_key", "int4"), ("commit_id", "int8"))
 
 _encode = msgspec.json.Encoder(order="sorted").encode
@@ -107,10 +109,11 @@ class Placed:
 
 
 class Partitions:
-    """The partitions of a commit: a key and the canonical text for each."""
+    """The partitions of a commit: a key and the canonical text for each, and the places of its files."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[tuple[str, str | None], ...], tuple[int, str]] = {}
+        self._ords: dict[int, list[int]] = {}
 
     def of(self, values: Mapping[str, str | None]) -> tuple[int | None, str]:
         """The key and text of one file's partition values; no key without partition columns."""
@@ -123,9 +126,25 @@ class Partitions:
             found = self._seen[items] = (partition_key(text), text)
         return found
 
+    def place(self, ord_: int, values: Mapping[str, str | None]) -> tuple[int | None, str]:
+        """`of`, for the file at a place of the commit."""
+        key, text = self.of(values)
+        if key is not None:
+            self._ords.setdefault(key, []).append(ord_)
+        return key, text
+
     def rows(self) -> list[tuple[int, str]]:
         """Each distinct partition once."""
         return sorted(set(self._seen.values()))
+
+    def places(self) -> list[tuple[int, list[int]]]:
+        """The places of the files of each partition."""
+        return sorted(self._ords.items())
+
+
+def file_token(txn_id: str) -> str:
+    """What a transaction's own files carry in their names: nobody can have added them before."""
+    return f"-tx{UUID(txn_id).hex}"
 
 
 def partition_key(text: str) -> int:
@@ -133,20 +152,21 @@ def partition_key(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 
 
-def add_rows(adds: Sequence[Add], gens: Mapping[str, int], partitions: Partitions) -> list[tuple[Any, ...]]:
-    """A row per add, in `ADD_COLUMNS` order."""
-    rows = []
-    gen = gens.get
+def add_rows(
+    adds: Sequence[Add], token: str, gens: Mapping[str, int], partitions: Partitions
+) -> Iterator[tuple[Any, ...]]:
+    """A row per add, in `ADD_COLUMNS` order, made while the one before is on its way."""
+    place = partitions.place
     for ord_, a in enumerate(adds):
-        key, values = partitions.of(a.partition_values)
-        rows.append(
-            (
-                ord_, a.size, a.modification_time, key, a.data_change, gen(a.path, 0) if gens else 0, a.path, values,
-                a.stats, _map_text(a.tags), _vector_text(a.deletion_vector), a.base_row_id,
-                a.default_row_commit_version, a.clustering_provider, _text(a.extra),
-            )
+        key, values = place(ord_, a.partition_values)
+        gen = None if token in a.path else gens.get(a.path, 0)
+        yield (
+            ord_, a.size, a.modification_time, key, a.data_change, gen, a.path, values, a.stats,
+            None if a.tags is None else dumps(a.tags),
+            None if a.deletion_vector is None else dumps(a.deletion_vector.to_dict()),
+            a.base_row_id, a.default_row_commit_version, a.clustering_provider,
+            dumps(a.extra) if a.extra else None,
         )  # fmt: skip
-    return rows
 
 
 def remove_rows(

@@ -187,8 +187,10 @@ where a.table_key = {table_key} and not exists (select from dl_remove_files r
 
 -- arrow_live_in --
 -- The files that are live now in some partitions.
-select {columns} from dl_add_files a
-where a.table_key = {table_key} and a.partition_key = any ({keys})
+select {columns} from dl_partition_files p
+cross join unnest(p.ords) as o (ord)
+join dl_add_files a on a.table_key = {table_key} and a.commit_id = p.commit_id and a.ord = o.ord
+where p.table_key = {table_key} and p.partition_key = any ({keys}::bigint[])
   and not exists (select from dl_remove_files r
     where r.table_key = {table_key} and r.add_commit_id = a.commit_id and r.add_ord = a.ord)
 

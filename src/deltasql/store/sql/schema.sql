@@ -13,7 +13,8 @@ declare
 begin
     for t in select x from jsonb_array_elements(p_tables) x loop
         if coalesce(t->'adds', t->'removes', t->'cdc') is not null then
-            perform dl_stage((t->>'key')::int, (t->>'commit')::bigint, t->'adds', t->'removes', t->'cdc');
+            perform dl_stage((t->>'key')::int, (t->>'commit')::bigint, t->'adds', t->'removes', t->'cdc',
+                t->'places');
         end if;
     end loop;
 
@@ -82,25 +83,47 @@ CREATE FUNCTION dl_find_files(p_table_key integer, p_paths text[]) RETURNS TABLE
         from unnest(p_paths) as w (path)
         join dl_add_files a
           on hashtextextended(a.path, (a.table_key::bigint << 16) | a.path_gen)
-           = hashtextextended(w.path collate "C", p_table_key::bigint << 16)
+           = hashtextextended(w.path collate "C", p_table_key::bigint << 16) and a.path_gen is not null
         union all
         select p.wanted, a.path, p.gen + 1, a.commit_id, a.ord
         from probe p
         join dl_add_files a
           on hashtextextended(a.path, (a.table_key::bigint << 16) | a.path_gen)
            = hashtextextended(p.wanted collate "C", (p_table_key::bigint << 16) | (p.gen + 1))
+         and a.path_gen is not null
+    ),
+    named as materialized (
+        select w.path collate "C" as path, (regexp_match(w.path, '-tx([0-9a-f]{32})'))[1]::uuid as txn_id
+        from unnest(p_paths) as w (path) where w.path like '%-tx%'
+    ),
+    their_files as materialized (
+        select a.path, a.commit_id, a.ord
+        from (select distinct txn_id from named where txn_id is not null) n
+        join dl_table_versions v on v.txn_id = n.txn_id and v.table_key = p_table_key
+        join dl_add_files a on a.table_key = p_table_key and a.commit_id = v.commit_id and a.path_gen is null
+    ),
+    found as (
+        select p.wanted as path, p.gen::smallint as path_gen,
+               case when p.found = p.wanted then p.commit_id end as commit_id, p.ord
+        from probe p
+        union all
+        select n.path, null, f.commit_id, f.ord from named n join their_files f on f.path = n.path
     )
-    select p.wanted, p.gen::smallint, case when p.found = p.wanted then p.commit_id end,
-           p.ord, r.commit_id
-    from probe p
+    select f.path, f.path_gen, f.commit_id, f.ord, r.commit_id
+    from found f
     left join dl_remove_files r
-      on r.table_key = p_table_key and r.add_commit_id = p.commit_id and r.add_ord = p.ord
+      on r.table_key = p_table_key and r.add_commit_id = f.commit_id and r.add_ord = f.ord
 $$;
 
-CREATE FUNCTION dl_stage(p_table_key integer, p_commit_id bigint, p_adds jsonb, p_removes jsonb, p_cdc jsonb) RETURNS void
+CREATE FUNCTION dl_stage(p_table_key integer, p_commit_id bigint, p_adds jsonb, p_removes jsonb, p_cdc jsonb, p_places jsonb) RETURNS void
     LANGUAGE plpgsql
     AS $$
 begin
+    if p_places is not null then
+        insert into dl_partition_files (table_key, commit_id, partition_key, ords)
+        select p_table_key, p_commit_id, (f->>0)::bigint, array(select jsonb_array_elements_text(f->1)::int)
+        from jsonb_array_elements(p_places) as f;
+    end if;
     if p_adds is not null then
         insert into dl_add_files (table_key, commit_id, ord, size, modification_time, partition_key, data_change,
             path_gen, path, partition_values, stats, tags, deletion_vector, base_row_id,
@@ -189,7 +212,7 @@ CREATE TABLE dl_add_files (
     modification_time bigint NOT NULL,
     partition_key bigint,
     data_change boolean NOT NULL,
-    path_gen smallint DEFAULT 0 NOT NULL,
+    path_gen smallint,
     path text NOT NULL COLLATE pg_catalog."C",
     partition_values text NOT NULL,
     stats text,
@@ -367,6 +390,13 @@ CREATE TABLE dl_mirror_status (
 )
 WITH (fillfactor='70');
 
+CREATE TABLE dl_partition_files (
+    table_key integer NOT NULL,
+    partition_key bigint NOT NULL,
+    commit_id bigint NOT NULL,
+    ords integer[] NOT NULL
+);
+
 CREATE TABLE dl_partitions (
     table_key integer NOT NULL,
     partition_key bigint NOT NULL,
@@ -430,6 +460,9 @@ ALTER TABLE ONLY dl_migrations
 ALTER TABLE ONLY dl_mirror_status
     ADD CONSTRAINT dl_mirror_status_pkey PRIMARY KEY (table_key, version);
 
+ALTER TABLE ONLY dl_partition_files
+    ADD CONSTRAINT dl_partition_files_pkey PRIMARY KEY (table_key, partition_key, commit_id);
+
 ALTER TABLE ONLY dl_partitions
     ADD CONSTRAINT dl_partitions_pkey PRIMARY KEY (table_key, partition_key);
 
@@ -460,9 +493,7 @@ ALTER TABLE ONLY dl_transactions
 ALTER TABLE ONLY dl_txn_actions
     ADD CONSTRAINT dl_txn_actions_pkey PRIMARY KEY (table_key, app_id, version);
 
-CREATE INDEX dl_add_files_partition ON dl_add_files USING btree (table_key, partition_key) WHERE (partition_key IS NOT NULL);
-
-CREATE UNIQUE INDEX dl_add_files_path_key ON dl_add_files USING btree (hashtextextended(path, (((table_key)::bigint << 16) | (path_gen)::bigint)));
+CREATE UNIQUE INDEX dl_add_files_path_key ON dl_add_files USING btree (hashtextextended(path, (((table_key)::bigint << 16) | (path_gen)::bigint))) WHERE (path_gen IS NOT NULL);
 
 CREATE INDEX dl_mirror_status_open ON dl_mirror_status USING btree (table_key, version) WHERE (status <> 'SUCCESS'::text);
 

@@ -60,7 +60,8 @@ create table dl_table_versions (
 
 create index dl_table_versions_txn_id on dl_table_versions (txn_id);
 
--- A path may be added again later (RESTORE, a new deletion vector): path_gen counts how often.
+-- A file whose name carries the token of the transaction that adds it is new by construction and has no path_gen.
+-- Any other path may be in the table already, or come back later: path_gen counts how often it was added.
 create table dl_add_files (
     table_key         int not null,
     ord               int not null,
@@ -69,7 +70,7 @@ create table dl_add_files (
     modification_time bigint not null,
     partition_key     bigint,
     data_change       boolean not null,
-    path_gen          smallint not null default 0,
+    path_gen          smallint,
     path              text collate "C" not null,
     partition_values  text not null,
     stats             text,
@@ -83,10 +84,9 @@ create table dl_add_files (
     constraint dl_add_files_size_check check (size >= 0)
 ) with (autovacuum_vacuum_insert_scale_factor = 0.05);
 
--- One index answers "is this path in the table?" for removes and repeated adds, at 8 bytes a file.
+-- "Is this path in the table?", at 8 bytes a file. Files that are new by construction do not pay for it.
 create unique index dl_add_files_path_key on dl_add_files
-    (hashtextextended(path, (table_key::bigint << 16) | path_gen));
-create index dl_add_files_partition on dl_add_files (table_key, partition_key) where partition_key is not null;
+    (hashtextextended(path, (table_key::bigint << 16) | path_gen)) where path_gen is not null;
 
 create table dl_remove_files (
     table_key          int not null,
@@ -129,6 +129,16 @@ create table dl_partitions (
     partition_key    bigint not null,
     partition_values text not null,
     constraint dl_partitions_pkey primary key (table_key, partition_key)
+);
+
+-- Which files of a commit lie in a partition: a row per commit and partition, where an index entry per file would
+-- cost a large commit as much as the files themselves.
+create table dl_partition_files (
+    table_key     int not null,
+    partition_key bigint not null,
+    commit_id     bigint not null,
+    ords          int[] not null,
+    constraint dl_partition_files_pkey primary key (table_key, partition_key, commit_id)
 );
 
 -- Typed min/max of one column over all files of a large commit, in file order: pruning without parsing JSON.

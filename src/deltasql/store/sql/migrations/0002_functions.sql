@@ -1,6 +1,7 @@
--- Which rows of dl_add_files hold these paths, and which version, if any, removed them.
--- A path's rows sit under path_gen 0, 1, 2 …: probing stops at the first empty place. The stored path is compared
--- as well, so a collision of hashes costs a probe and nothing else.
+-- Which rows of dl_add_files hold these paths, and which commit, if any, removed them.
+-- A name with a transaction's token leads to that transaction's commit. Any other path's rows sit under path_gen
+-- 0, 1, 2 …: probing stops at the first empty place. The stored path is compared as well, so a collision of hashes
+-- costs a probe and nothing else; it is reported without a commit_id, because the place is taken.
 create function dl_find_files(p_table_key int, p_paths text[])
 returns table (path text, path_gen smallint, commit_id bigint, ord int, removed_by bigint)
 language sql stable rows 100 as $$
@@ -9,25 +10,48 @@ language sql stable rows 100 as $$
         from unnest(p_paths) as w (path)
         join dl_add_files a
           on hashtextextended(a.path, (a.table_key::bigint << 16) | a.path_gen)
-           = hashtextextended(w.path collate "C", p_table_key::bigint << 16)
+           = hashtextextended(w.path collate "C", p_table_key::bigint << 16) and a.path_gen is not null
         union all
         select p.wanted, a.path, p.gen + 1, a.commit_id, a.ord
         from probe p
         join dl_add_files a
           on hashtextextended(a.path, (a.table_key::bigint << 16) | a.path_gen)
            = hashtextextended(p.wanted collate "C", (p_table_key::bigint << 16) | (p.gen + 1))
+         and a.path_gen is not null
+    ),
+    named as materialized (
+        select w.path collate "C" as path, (regexp_match(w.path, '-tx([0-9a-f]{32})'))[1]::uuid as txn_id
+        from unnest(p_paths) as w (path) where w.path like '%-tx%'
+    ),
+    their_files as materialized (
+        select a.path, a.commit_id, a.ord
+        from (select distinct txn_id from named where txn_id is not null) n
+        join dl_table_versions v on v.txn_id = n.txn_id and v.table_key = p_table_key
+        join dl_add_files a on a.table_key = p_table_key and a.commit_id = v.commit_id and a.path_gen is null
+    ),
+    found as (
+        select p.wanted as path, p.gen::smallint as path_gen,
+               case when p.found = p.wanted then p.commit_id end as commit_id, p.ord
+        from probe p
+        union all
+        select n.path, null, f.commit_id, f.ord from named n join their_files f on f.path = n.path
     )
-    select p.wanted, p.gen::smallint, case when p.found = p.wanted then p.commit_id end,
-           p.ord, r.commit_id
-    from probe p
+    select f.path, f.path_gen, f.commit_id, f.ord, r.commit_id
+    from found f
     left join dl_remove_files r
-      on r.table_key = p_table_key and r.add_commit_id = p.commit_id and r.add_ord = p.ord
+      on r.table_key = p_table_key and r.add_commit_id = f.commit_id and r.add_ord = f.ord
 $$;
 
 -- Files of a small commit, given as JSON in the same round trip as the commit itself.
-create function dl_stage(p_table_key int, p_commit_id bigint, p_adds jsonb, p_removes jsonb, p_cdc jsonb)
+create function dl_stage(
+    p_table_key int, p_commit_id bigint, p_adds jsonb, p_removes jsonb, p_cdc jsonb, p_places jsonb)
 returns void language plpgsql as $$
 begin
+    if p_places is not null then
+        insert into dl_partition_files (table_key, commit_id, partition_key, ords)
+        select p_table_key, p_commit_id, (f->>0)::bigint, array(select jsonb_array_elements_text(f->1)::int)
+        from jsonb_array_elements(p_places) as f;
+    end if;
     if p_adds is not null then
         insert into dl_add_files (table_key, commit_id, ord, size, modification_time, partition_key, data_change,
             path_gen, path, partition_values, stats, tags, deletion_vector, base_row_id,
@@ -122,7 +146,8 @@ declare
 begin
     for t in select x from jsonb_array_elements(p_tables) x loop
         if coalesce(t->'adds', t->'removes', t->'cdc') is not null then
-            perform dl_stage((t->>'key')::int, (t->>'commit')::bigint, t->'adds', t->'removes', t->'cdc');
+            perform dl_stage((t->>'key')::int, (t->>'commit')::bigint, t->'adds', t->'removes', t->'cdc',
+                t->'places');
         end if;
     end loop;
 

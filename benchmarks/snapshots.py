@@ -1,0 +1,120 @@
+"""Reading a table of a million live files: 1.2 million added, 0.2 million removed, a thousand versions."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+from rich.progress import Progress
+
+import deltasql
+from benchmarks.data import DDL, adds
+from benchmarks.measure import Result, at_most, below, faster, in_turns, milliseconds
+from deltasql.store.arrow import ArrowSession
+
+SUITE = "snapshot"
+VERSIONS, ADDS, REMOVES = 1000, 1200, 200
+DAYS = 350
+PARTITION = "day = '2026-03-04'"
+COLUMN = "code BETWEEN 500000 AND 500300"
+
+
+def build(lake: deltasql.Lake, versions: int = VERSIONS) -> deltasql.Table:
+    """The table, committed version by version."""
+    table = lake.create_table("bench.million", DDL, partition_by=["day"])
+    before: list[deltasql.Add] = []
+    with Progress(transient=True) as progress:
+        task = progress.add_task("committing a million files", total=versions)
+        for _ in range(versions):
+            with lake.begin() as tx:
+                files = adds(ADDS, days=DAYS, token=tx.token)
+                gone = [deltasql.Remove(path=a.path, deletion_timestamp=0) for a in before[:REMOVES]]
+                tx.stage(table, [*files, *gone])
+            before = files
+            progress.advance(task)
+    lake.store._database.execute("analyze")
+    return table
+
+
+def run(lake: deltasql.Lake, table: deltasql.Table, rounds: int = 5) -> list[Result]:
+    """All measurements of this suite."""
+    database = lake.store._database
+    session = ArrowSession(database)
+    key = table.state().table_key
+
+    def all_rows() -> None:
+        session.read(lambda s: s.table("arrow_adds", table_key=key))
+
+    full = in_turns(
+        rounds,
+        rows=all_rows,
+        snapshot=lambda: _fresh(lake, lambda t: t.files(), table),
+        travel=lambda: table.files(version=VERSIONS // 2),
+    )
+    cold = {
+        where: statistics.median(in_a_new_process(lake.dsn, table.id, where) for _ in range(rounds))
+        for where in ("", PARTITION, COLUMN)
+    }
+    table.files()
+    table.files(where=COLUMN)
+    warm = in_turns(10, column=lambda: table.files(where=COLUMN), partition=lambda: table.files(where=PARTITION))
+    opened = in_turns(50, state=table.state)
+    return [
+        at_most(SUITE, "1M live files as Arrow, beside all add rows", full["snapshot"], full["rows"], 1.2),
+        faster(SUITE, "pruned by partition, new process, beside the full snapshot there", cold[PARTITION], cold[""], 15),
+        faster(SUITE, "pruned by column, new process, beside the full snapshot there", cold[COLUMN], cold[""], 2),
+        faster(SUITE, "pruned by column, warm process, beside the full snapshot", warm["column"], full["snapshot"], 15),
+        faster(SUITE, "pruned by partition, warm process, beside the full snapshot", warm["partition"], full["snapshot"], 15),
+        at_most(SUITE, "time travel to the middle, beside the full snapshot", full["travel"], full["snapshot"], 1.0),
+        below(SUITE, "head and metadata of the table", opened["state"], 5),
+        below(SUITE, "refresh of a cached snapshot by one version", _refresh(lake, table), 10),
+    ]  # fmt: skip
+
+
+def _fresh(lake: deltasql.Lake, question: Callable[[deltasql.Table], object], table: deltasql.Table) -> None:
+    """Ask with nothing cached."""
+    lake.store._snapshots._cache.clear()
+    lake.store._snapshots._asked.clear()
+    question(table)
+
+
+def _refresh(lake: deltasql.Lake, table: deltasql.Table) -> float:
+    """Another writer commits one file; how long until the cached snapshot has it."""
+    table.files(where=COLUMN)
+    snapshots = lake.store._snapshots
+    spent = []
+    for _ in range(11):
+        with lake.begin() as tx:
+            tx.stage(table, adds(1))
+        state = table.state()
+        cached = snapshots._cache[state.table_key]
+
+        def refresh() -> None:
+            from deltasql.store.files import FileBounds
+
+            bounds = FileBounds(state, snapshots._partitions(state))
+            assert snapshots._session.read(lambda s: cached.refresh(s, state, state.version, bounds))
+
+        spent.append(milliseconds(refresh))
+    return statistics.median(spent)
+
+
+def in_a_new_process(dsn: str, table_id: str, where: str) -> float:
+    """Milliseconds of the first question that a process asks, imports and the connection not counted."""
+    command = [sys.executable, "-m", "benchmarks.snapshots", dsn, table_id, where]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+if __name__ == "__main__":
+    import adbc_driver_postgresql.dbapi  # noqa: F401 - imports are not what is measured
+
+    import deltasql.core.predicates
+
+    with deltasql.connect(sys.argv[1]) as opened:
+        handle = opened.table(sys.argv[2])
+        began = time.perf_counter()
+        handle.files(where=sys.argv[3] or None)
+        print((time.perf_counter() - began) * 1000)
