@@ -6,6 +6,7 @@ import getpass
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from importlib.metadata import version as package_version
 from typing import Any
 from uuid import UUID
@@ -239,6 +240,7 @@ def _checked(name: str, read: Any, value: Any) -> Any:
         raise UsageError(f"{name} must be {error}, got {value!r}", value=value) from None
 
 
+@cache
 def _user() -> str:
     try:
         return getpass.getuser()

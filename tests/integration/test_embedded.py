@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,9 +129,15 @@ def servers_below(directory: Path) -> list[int]:
     return found
 
 
-def wait_for(condition: object, seconds: float = 20) -> None:
+def text_of(path: Path) -> str:
+    with suppress(OSError):
+        return path.read_text(errors="replace")
+    return ""
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 20) -> None:
     deadline = time.monotonic() + seconds
-    while not condition():  # type: ignore[operator]
+    while not condition():
         assert time.monotonic() < deadline, "did not come true"
         time.sleep(0.005)
 
@@ -294,6 +300,16 @@ def test_half_made_cluster_is_never_used(tmp_path: Path) -> None:
     with EmbeddedServer.start(root) as server:
         assert ask(server.dsn) == 1
         wait_for(lambda: not list(root.glob("postgres.new-*")))
+
+
+def test_interrupt_while_the_cluster_is_made_leaves_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", CLIENT, str(tmp_path / "new")]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
+    wait_for(lambda: list(tmp_path.glob("new/postgres.new-*/PG_VERSION")))
+    process.send_signal(signal.SIGINT)
+    process.wait()
+    assert list(tmp_path.glob("new/postgres*/")) == []
+    assert not [line for line in Path("/proc").glob("[0-9]*/cmdline") if str(tmp_path) in text_of(line)]
 
 
 def test_failed_initdb_tells_what_it_said_and_leaves_nothing(tmp_path: Path, monkeypatch: Patch) -> None:
@@ -659,8 +675,9 @@ def test_directory_deleted_under_the_server_does_not_break_close(spare: Path) ->
 )
 def test_any_name_works(root: Path, tmp_path: Path, name: str) -> None:
     with moved(root, tmp_path / name) as named:
-        with EmbeddedServer.start(named) as server:
-            assert ask(server.dsn, "show data_directory") == str(named / "postgres")
+        with EmbeddedServer.start(named) as starter, EmbeddedServer.start(named) as other:
+            assert starter.dsn == other.dsn
+            assert ask(other.dsn, "show data_directory") == str(named / "postgres")
         assert is_stopped(named)
 
 

@@ -66,9 +66,7 @@ def machine(lake: deltasql.Lake) -> type[RuleBasedStateMachine]:
         def begin(self) -> Open:
             return Open(lake.begin())
 
-        @rule(
-            open_=transactions, name=st.sampled_from(TABLES), count=st.sampled_from([1, 2, 40]), own=st.booleans()
-        )
+        @rule(open_=transactions, name=st.sampled_from(TABLES), count=st.sampled_from([1, 2, 40]), own=st.booleans())
         def stage_new_files(self, open_: Open, name: str, count: int, own: bool) -> None:
             """Under names of anybody's, or under names that carry the transaction's token."""
             token = open_.tx.token if own else ""

@@ -347,9 +347,15 @@ COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 
 def compare(col: Col, operator: str, lit: Lit, row: Row, offset: int) -> bool | None:
     value = row[col.path]
+    if operator in ("<", "<=", ">", ">=") and beyond_long(col, lit):
+        value = 0  # Spark replaces such a comparison by TRUE or FALSE, for nulls too
     if value is None or lit.kind == "null":
         return None
     return COMPARISONS[operator](*col.pair(value, lit, offset))
+
+
+def beyond_long(col: Col, lit: Lit) -> bool:
+    return pa.types.is_integer(col.type) and lit.kind in ("int", "dec") and not -(2**63) <= lit.value < 2**63
 
 
 def negation(value: bool | None) -> bool | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pyarrow as pa
 
@@ -16,6 +17,29 @@ COLUMNS: Columns = (("column_path", "text"), ("bounds", "bytea"))
 
 _MIN_FILES = 64
 _MAX_COLUMNS = 32
+
+
+class Encoder:
+    """Parses the statistics of large commits in the background, while they are validated and copied."""
+
+    def __init__(self, commits: Sequence[TableCommit]) -> None:
+        self._commits = [commit for commit in commits if worthwhile(commit)]
+        self._pool = ThreadPoolExecutor(1, "deltasql-bounds") if self._commits else None
+        self._blocks: dict[str, Future[list[tuple[str, bytes]]]] = {}
+
+    def __enter__(self) -> Encoder:
+        if self._pool is not None:
+            self._blocks = {c.state.table_id: self._pool.submit(encode_commit, c) for c in self._commits}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def blocks(self, commit: TableCommit) -> list[tuple[str, bytes]]:
+        """A block per column; none for a small commit."""
+        block = self._blocks.get(commit.state.table_id)
+        return block.result() if block else []
 
 
 def worthwhile(commit: TableCommit) -> bool:

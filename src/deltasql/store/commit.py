@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -93,7 +92,9 @@ class Misplaced(Exception):
     """A path was added, or a file removed, since its place was looked up; nothing was written."""
 
 
-def commit(database: Database, commits: Sequence[TableCommit], txn: Transaction) -> dict[str, Committed]:
+def commit(
+    database: Database, commits: Sequence[TableCommit], txn: Transaction, encoder: bounds.Encoder
+) -> dict[str, Committed]:
     """Commit all tables or none. Each was validated before; the result is durable when this returns."""
     ordered = sorted(commits, key=lambda c: c.state.table_key)
     token = rows.file_token(txn.txn_id)
@@ -101,7 +102,7 @@ def commit(database: Database, commits: Sequence[TableCommit], txn: Transaction)
     applied: dict[str, Committed] = {}
     while parts:
         try:
-            return applied | _commit_parts(database, parts, txn)
+            return applied | _commit_parts(database, parts, txn, encoder)
         except AppliedBefore as before:
             part = next(p for p in parts if p.key == before.table_key)
             parts.remove(part)
@@ -110,14 +111,16 @@ def commit(database: Database, commits: Sequence[TableCommit], txn: Transaction)
     return applied
 
 
-def _commit_parts(database: Database, parts: Sequence[Part], txn: Transaction) -> dict[str, Committed]:
+def _commit_parts(
+    database: Database, parts: Sequence[Part], txn: Transaction, encoder: bounds.Encoder
+) -> dict[str, Committed]:
     files = sum(part.commit.changes.num_files for part in parts)
     creates = any(part.commit.create for part in parts)
     small = files < database.config["writer.copy_threshold"] and not txn.timeout and not creates
     run = _in_one_call if small else _in_steps
     for _ in range(_PLACING_ATTEMPTS):
         try:
-            return _attempt(database, parts, txn, run)
+            return _attempt(_Attempt(database, parts, txn, encoder), run)
         except ExamineWinners:
             run = _in_steps
         except Misplaced:
@@ -125,49 +128,53 @@ def _commit_parts(database: Database, parts: Sequence[Part], txn: Transaction) -
     raise DatabaseError("other writers keep adding and removing the files of this commit: run it again")
 
 
-Run = Callable[[Connection, Database, Sequence[Part], Transaction, "outcome.Sent"], dict[str, Committed]]
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """What the two ways to commit work on."""
+
+    database: Database
+    parts: Sequence[Part]
+    txn: Transaction
+    encoder: bounds.Encoder
+    sent: outcome.Sent = field(default_factory=outcome.Sent)
 
 
-def _attempt(database: Database, parts: Sequence[Part], txn: Transaction, run: Run) -> dict[str, Committed]:
-    sent = outcome.Sent()
+def _attempt(attempt: _Attempt, run: Callable[[Connection, _Attempt], dict[str, Committed]]) -> dict[str, Committed]:
     try:
-        with database.connection() as connection:
-            return run(connection, database, parts, txn, sent)
+        with attempt.database.connection() as connection:
+            return run(connection, attempt)
     except psycopg.Error as error:
-        if sent.backend is not None and is_connection_loss(error):
-            landed = outcome.look_up(database, txn.txn_id, sent.backend, error)
+        if attempt.sent.backend is not None and is_connection_loss(error):
+            landed = outcome.look_up(attempt.database, attempt.txn.txn_id, attempt.sent.backend, error)
             return {r["table_id"]: Committed(r["table_id"], r["version"], r["committed_at"]) for r in landed}
-        raise _explain(error, parts) from error
+        raise _explain(error, attempt.parts) from error
 
 
-def _in_one_call(
-    connection: Connection, _: Database, parts: Sequence[Part], txn: Transaction, sent: outcome.Sent
-) -> dict[str, Committed]:
-    for part in parts:
+def _in_one_call(connection: Connection, attempt: _Attempt) -> dict[str, Committed]:
+    for part in attempt.parts:
         place_removes(connection, part)
         place_files_of_others(connection, part)
-    request = [_request(part, inline=True) for part in parts]
-    sent.mark(connection)
-    return finish(connection, parts, txn, request)
+    request = [_request(part, inline=True) for part in attempt.parts]
+    attempt.sent.mark(connection)
+    return finish(connection, attempt.parts, attempt.txn, request)
 
 
-def _in_steps(
-    connection: Connection, database: Database, parts: Sequence[Part], txn: Transaction, sent: outcome.Sent
-) -> dict[str, Committed]:
-    begin(connection, database, txn)
+def _in_steps(connection: Connection, attempt: _Attempt) -> dict[str, Committed]:
+    parts = attempt.parts
+    begin(connection, attempt.database, attempt.txn)
     for part in parts:
         register(connection, part)
     precheck(connection, parts)
     for part in parts:
         place_removes(connection, part)
         place_files_of_others(connection, part)
-        stage(connection, part)
+        stage(connection, part, attempt.encoder)
     heads = lock_heads(connection, parts)
     for part in parts:
         examine_winners(connection, part, heads)
     request = [_request(part, inline=False, head=heads[part.key]) for part in parts]
-    result = finish(connection, parts, txn, request)
-    sent.mark(connection)
+    result = finish(connection, parts, attempt.txn, request)
+    attempt.sent.mark(connection)
     end(connection)
     return result
 
@@ -330,22 +337,18 @@ def _place(row: Row) -> Placed:
     return Placed(row["commit_id"], row["ord"])
 
 
-def stage(connection: Connection, part: Part) -> None:
+def stage(connection: Connection, part: Part, encoder: bounds.Encoder) -> None:
     """Copy all file rows in, before any lock. They stay invisible until COMMIT."""
     changes = part.commit.changes
-    typed: Future[list[tuple[str, bytes]]] | None = None
-    with ThreadPoolExecutor(1) as background:
-        if bounds.worthwhile(part.commit):
-            typed = background.submit(bounds.encode_commit, part.commit)
-        part.partitions = Partitions()
+    part.partitions = Partitions()
+    if changes.adds:
         adds = rows.add_rows(changes.adds, part.token, part.gens, part.partitions)
         _copy(connection, part, "dl_add_files", rows.ADD_COLUMNS, adds)
-        _copy(connection, part, "dl_partition_files", rows.PLACE_COLUMNS, part.partitions.places())
-        removes = rows.remove_rows(changes.removes, part.places, part.superseded)
-        _copy(connection, part, "dl_remove_files", rows.REMOVE_COLUMNS, removes)
-        _copy(connection, part, "dl_cdc_files", rows.CDC_COLUMNS, rows.cdc_rows(changes.cdc))
-        if typed is not None:
-            _copy(connection, part, "dl_column_bounds", bounds.COLUMNS, typed.result())
+    removes = rows.remove_rows(changes.removes, part.places, part.superseded)
+    _copy(connection, part, "dl_remove_files", rows.REMOVE_COLUMNS, removes)
+    _copy(connection, part, "dl_cdc_files", rows.CDC_COLUMNS, rows.cdc_rows(changes.cdc))
+    _copy(connection, part, "dl_partition_files", rows.PLACE_COLUMNS, part.partitions.places())
+    _copy(connection, part, "dl_column_bounds", bounds.COLUMNS, encoder.blocks(part.commit))
 
 
 def _copy(
@@ -453,8 +456,11 @@ def _request(part: Part, *, inline: bool, head: int | None = None) -> dict[str, 
         "protocol": rows.protocol_json(changes.protocols[0]) if changes.protocols else None,
         "txns": rows.txn_json(changes.txns) or None,
         "domains": rows.domain_json(changes.domains) or None,
+        "reshapes": True if changes.metadata or changes.protocols else None,
+        "details": True if changes.metadata or changes.protocols or changes.txns or changes.domains else None,
     }
     if inline:
+        optional["inline"] = True
         part.partitions = Partitions()
         optional["adds"] = list(rows.add_rows(changes.adds, part.token, part.gens, part.partitions)) or None
         optional["places"] = part.partitions.places() or None

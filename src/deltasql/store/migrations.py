@@ -42,11 +42,11 @@ def latest() -> int:
 def level(database: Database) -> int:
     """The schema level of a database; 0 if it holds no deltasql tables."""
     with translated(), database.connection() as connection:
-        return _level(connection)
+        return _level(connection, database.config["postgres.schema"])
 
 
-def _level(connection: Connection) -> int:
-    if not fetch(connection, "has_migrations", {})[0]["found"]:
+def _level(connection: Connection, schema: str) -> int:
+    if not fetch(connection, "has_migrations", {"schema": schema})[0]["found"]:
         return 0
     return int(fetch(connection, "migration_level", {})[0]["level"])
 
@@ -71,7 +71,8 @@ def migrate(database: Database) -> list[Migration]:
     """Apply what is missing; safe to run from several processes at once."""
     with translated(), database.connection() as connection, connection.transaction():
         connection.execute("select pg_advisory_xact_lock(%s)", [_MIGRATION_LOCK])
-        found = _level(connection)
+        schema = database.config["postgres.schema"]
+        found = _level(connection, schema)
         if found > latest():
             raise SchemaOutdated(
                 f"the database is at schema level {found}, this release of deltasql knows {latest()}: upgrade deltasql",
@@ -79,7 +80,7 @@ def migrate(database: Database) -> list[Migration]:
                 wanted=latest(),
             )
         if found == 0:
-            _create_schema(connection, database.config["postgres.schema"])
+            _create_schema(connection, schema)
         missing = [m for m in migrations() if m.number > found]
         for migration in missing:
             _apply(connection, migration)

@@ -80,7 +80,7 @@ class SqlTxnLogReader:
         head = self._store.state(table)
         if version is not None or timestamp is not None:
             chosen = self.resolve(head, version, timestamp)
-            then = self._store.state(head.table_id, chosen)
+            then = self._store.state_at(head.table_id, chosen)
             files = self._store.files_at(then, chosen, parse_where(where, then))
             return then, FilesAt(chosen, files)
         while True:

@@ -23,7 +23,6 @@ CONSTRAINTS = {
     "dl_tables_version_check": "a table's version is never below -1",
     "dl_table_versions_pkey": "a version of a table is committed once",
     "dl_table_versions_commit_id_key": "a commit id becomes one version",
-    "dl_table_versions_table_fkey": "a version belongs to a table",
     "dl_add_files_path_key": "a path is in a table once",
     "dl_add_files_size_check": "a file's size is never negative",
     "dl_remove_files_add_key": "a file is removed once",
@@ -97,7 +96,7 @@ def translate_state(state: str | None, text: str) -> DatabaseError:
 
 def _constraint(error: psycopg.Error) -> ConstraintViolation:
     name = error.diag.constraint_name or error.diag.column_name or "unnamed"
-    meaning = CONSTRAINTS.get(name, "see the table's definition in docs/reference/tables.md")
+    meaning = CONSTRAINTS.get(name, "such a row is written once")
     detail = f" {error.diag.message_detail}" if error.diag.message_detail else ""
     return ConstraintViolation(
         f"PostgreSQL refused the write: constraint {name} of {error.diag.table_name} says that {meaning}.{detail} "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -16,6 +17,7 @@ from deltasql.core.uri import split_name
 from deltasql.core.validate import validate
 from deltasql.errors import TableNotFound, ValidationError
 from deltasql.store import migrations
+from deltasql.store.bounds import Encoder
 from deltasql.store.commit import Committed, Transaction, commit
 from deltasql.store.database import Database
 from deltasql.store.records import HistoryEntry, TableInfo
@@ -35,6 +37,7 @@ class Store:
         self._database = Database(dsn, config)
         self._snapshots = Snapshots(self._database)
         self._same: dict[str, bool] = {}
+        self._states: dict[str, TableState] = {}
 
     def open(self, *, initialize: bool = False) -> None:
         """Connect and check the schema; a database without deltasql tables is set up if asked."""
@@ -70,8 +73,22 @@ class Store:
             self._same[dsn] = dsn == self.dsn or self._database.identity() == Database(dsn, self.config).identity()
         return self._same[dsn]
 
-    def state(self, table: str | UUID, version: int | None = None) -> TableState:
-        """A table's head, with metadata and protocol as of a version. By id, or by name."""
+    def state(self, table: str | UUID) -> TableState:
+        """A table's head with its metadata and protocol, by id or by name.
+
+        The metadata of a table that was opened before is kept: one look at the head tells whether it still holds.
+        """
+        known = self._states.get(str(table))
+        if known is not None:
+            row = self._database.row("head", table_id=known.table_id)
+            if row is not None and row["shape_version"] == known.shape_version:
+                return replace(known, version=row["current_version"])
+        state = self.state_at(table)
+        self._states[state.table_id] = state
+        return state
+
+    def state_at(self, table: str | UUID, version: int | None = None) -> TableState:
+        """A table's head, with metadata and protocol as of a version."""
         row = self._database.row("state", version=version, **_key(table))
         if row is None:
             raise TableNotFound(str(table), self._suggest(str(table)))
@@ -97,9 +114,10 @@ class Store:
 
     def commit(self, commits: Sequence[TableCommit], txn: Transaction) -> dict[str, Committed]:
         """Validate every table's part, then commit all of them or none."""
-        for part in commits:
-            validate(part.changes, part.state)
-        return commit(self._database, commits, txn)
+        with Encoder(commits) as encoder:
+            for part in commits:
+                validate(part.changes, part.state)
+            return commit(self._database, commits, txn, encoder)
 
     def committed(self, txn_id: str) -> dict[str, int]:
         """The versions that a transaction became; empty if it did not land."""

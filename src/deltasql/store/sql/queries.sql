@@ -12,7 +12,8 @@ select pg_terminate_backend(pid) from pg_stat_activity where pid = %(pid)s and b
 
 -- has_migrations --
 -- Does this database hold deltasql tables? The schema may not exist yet.
-select to_regclass('dl_migrations') is not null as found
+-- Asked of the catalogue as a table: a look-up by name may be answered from a cache that another session made stale.
+select exists (select from pg_tables where schemaname = %(schema)s and tablename = 'dl_migrations') as found
 
 -- migration_level --
 -- The last migration applied.
@@ -102,6 +103,11 @@ limit 1
 -- Has any table, dropped ones included, lived here?
 select exists (select from dl_tables where location = %(location)s)
 
+-- head --
+-- A table's head alone: the rest of its state is known as long as shape_version is the same.
+select table_key, namespace, name, location, current_version, shape_version from dl_tables
+where table_id = %(table_id)s and dropped_at is null
+
 -- tables --
 -- All tables that are not dropped.
 select t.table_key, t.table_id, t.namespace, t.name, t.location, t.current_version, t.num_files, t.created_at,
@@ -118,7 +124,7 @@ select t.table_key, t.table_id, t.namespace, t.name as table_name, t.location, t
        t.created_at, t.committed_at, m.metadata_id, m.name, m.description, m.format_provider, m.format_options, m.schema_string,
        m.partition_columns, m.configuration, m.created_time, m.extra as metadata_extra,
        p.min_reader_version, p.min_writer_version, p.reader_features, p.writer_features, p.extra as protocol_extra,
-       greatest(m.version, p.version) as shape_version
+       t.shape_version
 from dl_tables t
 left join lateral (select * from dl_metadata_updates x where x.table_key = t.table_key
     and x.version <= coalesce(%(version)s, t.current_version) order by x.version desc limit 1) m on true
@@ -166,10 +172,7 @@ order by version desc limit 1
 
 -- arrow_head --
 -- The version that the rest of this read-only transaction sees.
-select current_version, num_files,
-       greatest((select max(version) from dl_metadata_updates where table_key = {table_key}),
-                (select max(version) from dl_protocol_updates where table_key = {table_key})) as shape_version
-from dl_tables where table_key = {table_key}
+select current_version, num_files, shape_version from dl_tables where table_key = {table_key}
 
 -- arrow_identity --
 -- Which transaction wrote a version: a cache of another history is thrown away.

@@ -2,78 +2,93 @@
 
 CREATE SCHEMA deltasql;
 
+CREATE FUNCTION dl_applied_by(p_table_key integer, p_txns jsonb) RETURNS bigint
+    LANGUAGE sql STABLE
+    AS $$
+    select min(a.version)
+    from jsonb_array_elements(p_txns) x
+    cross join lateral (select y.txn_version from dl_txn_actions y
+        where y.table_key = p_table_key and y.app_id = x->>0 order by y.version desc limit 1) latest
+    cross join lateral (select y.version from dl_txn_actions y
+        where y.table_key = p_table_key and y.app_id = x->>0 and y.txn_version >= (x->>1)::bigint
+        order by y.version limit 1) a
+    where latest.txn_version >= (x->>1)::bigint
+$$;
+
 CREATE FUNCTION dl_commit(p_txn_id uuid, p_author text, p_message text, p_tables jsonb) RETURNS TABLE(table_key integer, version bigint, committed_at timestamp with time zone)
     LANGUAGE plpgsql
-    AS $$
+    AS $_$
 #variable_conflict use_column
 declare
-    keys constant int[] := array(select (x->>'key')::int from jsonb_array_elements(p_tables) x);
-    heads bigint[] := '{}';
-    t jsonb; h record; applied bigint; at timestamptz := clock_timestamp(); i int := 0;
+    num_tables constant int := jsonb_array_length(p_tables);
+    t jsonb; h record; applied bigint; at timestamptz := clock_timestamp(); locked int := 0;
 begin
-    for t in select x from jsonb_array_elements(p_tables) x loop
-        if coalesce(t->'adds', t->'removes', t->'cdc') is not null then
-            perform dl_stage((t->>'key')::int, (t->>'commit')::bigint, t->'adds', t->'removes', t->'cdc',
-                t->'places');
-        end if;
-    end loop;
-
-    for h in select d.table_key, d.current_version, d.committed_at from dl_tables d
-             where d.table_key = any (keys) and d.dropped_at is null order by d.table_key for update loop
-        i := i + 1;
-        heads[array_position(keys, h.table_key)] := h.current_version;
-        at := greatest(at, h.committed_at + interval '1 microsecond');
-    end loop;
-    if i < cardinality(keys) then
-        raise exception 'a table of this commit is gone' using errcode = 'DL404',
-            detail = (select jsonb_agg(k) from unnest(keys) k where not exists (
-                select from dl_tables d where d.table_key = k and d.dropped_at is null))::text;
+    if p_tables @? '$[*].inline' then
+        perform dl_stage(p_tables);
     end if;
 
-    for i in 1 .. cardinality(keys) loop
-        t := p_tables->(i - 1);
-        if t->'txns' is not null then
-            select min(a.version) into applied
-            from jsonb_array_elements(t->'txns') x
-            cross join lateral (select y.version, y.txn_version from dl_txn_actions y
-                where y.table_key = keys[i] and y.app_id = x->>0 order by y.version desc limit 1) latest
-            cross join lateral (select y.version from dl_txn_actions y
-                where y.table_key = keys[i] and y.app_id = x->>0 and y.txn_version >= (x->>1)::bigint
-                order by y.version limit 1) a
-            where latest.txn_version >= (x->>1)::bigint;
+    for h in select d.table_key, d.current_version, d.shape_version, d.committed_at from dl_tables d
+             where d.table_key = any (array(select (x->>'key')::int from jsonb_array_elements(p_tables) x))
+               and d.dropped_at is null order by d.table_key for update loop
+        t := p_tables->locked;
+        locked := locked + 1;
+        exit when (t->>'key')::int <> h.table_key;
+        at := greatest(at, h.committed_at + interval '1 microsecond');
+        if t ? 'txns' then
+            applied := dl_applied_by(h.table_key, t->'txns');
             if applied is not null then
                 raise exception 'applied before' using errcode = 'DL208',
-                    detail = jsonb_build_object('key', keys[i], 'version', applied)::text;
+                    detail = jsonb_build_object('key', h.table_key, 'version', applied)::text;
             end if;
         end if;
-        if t->>'expected' is not null and heads[i] + 1 <> (t->>'expected')::bigint then
-            raise exception 'version conflict' using errcode = 'DL409',
-                detail = jsonb_build_object('key', keys[i], 'actual', heads[i])::text;
-        end if;
-        if t->>'expected' is null and heads[i] > (t->>'read')::bigint
-           and (not (t->>'blind')::boolean or exists (
-                select from dl_table_versions v
-                where v.table_key = keys[i] and v.version > (t->>'read')::bigint
-                  and (v.has_metadata or v.has_protocol or (v.has_domain and t ? 'domains')
-                       or (v.has_txn and t ? 'txns')))) then
+        if t ? 'expected' then
+            if h.current_version + 1 <> (t->>'expected')::bigint then
+                raise exception 'version conflict' using errcode = 'DL409',
+                    detail = jsonb_build_object('key', h.table_key, 'actual', h.current_version)::text;
+            end if;
+        elsif h.current_version > (t->>'read')::bigint and (h.shape_version > (t->>'read')::bigint
+              or not (t->>'blind')::boolean or t ? 'txns' or t ? 'domains') then
             raise exception 'winners to examine' using errcode = 'DL300',
-                detail = jsonb_build_object('key', keys[i], 'head', heads[i])::text;
+                detail = jsonb_build_object('key', h.table_key, 'head', h.current_version)::text;
+        end if;
+        if t ? 'details' then
+            perform dl_write_details(t, h.current_version + 1);
+        end if;
+        if t ? 'partitions' then
+            perform dl_note_partitions(h.table_key, t->'partitions');
         end if;
     end loop;
-
-    if cardinality(keys) > 1 then
-        insert into dl_transactions (txn_id, committed_at, author, message, num_tables)
-        values (p_txn_id, at, p_author, p_message, cardinality(keys));
+    if locked < num_tables or (t->>'key')::int <> h.table_key then
+        raise exception 'a table of this commit is gone' using errcode = 'DL404',
+            detail = (select jsonb_agg(x->'key') from jsonb_array_elements(p_tables) x where not exists (
+                select from dl_tables d where d.table_key = (x->>'key')::int and d.dropped_at is null))::text;
     end if;
-    for i in 1 .. cardinality(keys) loop
-        perform dl_write_version(p_tables->(i - 1), heads[i] + 1, p_txn_id, at);
-    end loop;
-    return query update dl_tables d
+
+    if num_tables > 1 then
+        insert into dl_transactions (txn_id, committed_at, author, message, num_tables)
+        values (p_txn_id, at, p_author, p_message, num_tables);
+    end if;
+    return query with heads as (
+        update dl_tables d
         set current_version = d.current_version + 1, committed_at = at,
-            num_files = d.num_files + (x.t->>'growth')::bigint
-        from (select y as t from jsonb_array_elements(p_tables) y) x
-        where d.table_key = (x.t->>'key')::int returning d.table_key, d.current_version, at;
-end $$;
+            num_files = d.num_files + (x->>'growth')::bigint,
+            shape_version = case when x ? 'reshapes' then d.current_version + 1 else d.shape_version end
+        from jsonb_array_elements(p_tables) x where d.table_key = (x->>'key')::int
+        returning d.table_key, d.current_version as version, x
+    ), versions as (
+        insert into dl_table_versions (table_key, version, commit_id, txn_id, committed_at, committer, operation,
+            operation_parameters, read_version, isolation_level, is_blind_append, data_change, has_metadata,
+            has_protocol, has_txn, has_domain, num_adds, num_removes, commit_info)
+        select v.table_key, v.version, (x->>'commit')::bigint, p_txn_id, at, x->>'committer', x->>'operation',
+            x->>'parameters', (x->>'seen')::bigint, x->>'isolation', (x->>'blind')::boolean,
+            (x->>'data_change')::boolean, x ? 'metadata', x ? 'protocol', x ? 'txns', x ? 'domains',
+            (x->>'num_adds')::int, (x->>'num_removes')::int, x->>'info'
+        from heads v
+    ), outbox as (
+        insert into dl_mirror_status (table_key, version) select v.table_key, v.version from heads v
+    )
+    select v.table_key, v.version, at from heads v;
+end $_$;
 
 CREATE FUNCTION dl_find_files(p_table_key integer, p_paths text[]) RETURNS TABLE(path text, path_gen smallint, commit_id bigint, ord integer, removed_by bigint)
     LANGUAGE sql STABLE ROWS 100
@@ -115,54 +130,62 @@ CREATE FUNCTION dl_find_files(p_table_key integer, p_paths text[]) RETURNS TABLE
       on r.table_key = p_table_key and r.add_commit_id = f.commit_id and r.add_ord = f.ord
 $$;
 
-CREATE FUNCTION dl_stage(p_table_key integer, p_commit_id bigint, p_adds jsonb, p_removes jsonb, p_cdc jsonb, p_places jsonb) RETURNS void
+CREATE FUNCTION dl_note_partitions(p_table_key integer, p_partitions jsonb) RETURNS void
     LANGUAGE plpgsql
     AS $$
 begin
-    if p_places is not null then
-        insert into dl_partition_files (table_key, commit_id, partition_key, ords)
-        select p_table_key, p_commit_id, (f->>0)::bigint, array(select jsonb_array_elements_text(f->1)::int)
-        from jsonb_array_elements(p_places) as f;
-    end if;
-    if p_adds is not null then
-        insert into dl_add_files (table_key, commit_id, ord, size, modification_time, partition_key, data_change,
-            path_gen, path, partition_values, stats, tags, deletion_vector, base_row_id,
-            default_row_commit_version, clustering_provider, extra)
-        select p_table_key, p_commit_id, (f->>0)::int, (f->>1)::bigint, (f->>2)::bigint, (f->>3)::bigint,
-            (f->>4)::boolean, (f->>5)::smallint, f->>6, f->>7, f->>8, f->>9, f->>10, (f->>11)::bigint,
-            (f->>12)::bigint, f->>13, f->>14
-        from jsonb_array_elements(p_adds) as f;
-    end if;
-    if p_removes is not null then
+    for i in 1 .. 2 loop
+        if jsonb_array_length(p_partitions) = (
+            select count(*) from jsonb_array_elements(p_partitions) x
+            join dl_partitions p on p.table_key = p_table_key and p.partition_key = (x->>0)::bigint
+                and p.partition_values = x->>1) then
+            return;
+        end if;
+        insert into dl_partitions (table_key, partition_key, partition_values)
+        select p_table_key, (x->>0)::bigint, x->>1 from jsonb_array_elements(p_partitions) x
+        on conflict do nothing;
+    end loop;
+    raise exception 'two partitions of table % share a key', p_table_key using errcode = 'DL500';
+end $$;
+
+CREATE FUNCTION dl_stage(p_tables jsonb) RETURNS void
+    LANGUAGE plpgsql
+    AS $_$
+begin
+    insert into dl_add_files (table_key, commit_id, ord, size, modification_time, partition_key, data_change,
+        path_gen, path, partition_values, stats, tags, deletion_vector, base_row_id,
+        default_row_commit_version, clustering_provider, extra)
+    select (t->>'key')::int, (t->>'commit')::bigint, (f->>0)::int, (f->>1)::bigint, (f->>2)::bigint,
+        (f->>3)::bigint, (f->>4)::boolean, (f->>5)::smallint, f->>6, f->>7, f->>8, f->>9, f->>10, (f->>11)::bigint,
+        (f->>12)::bigint, f->>13, f->>14
+    from jsonb_array_elements(p_tables) t, jsonb_array_elements(t->'adds') f;
+    if p_tables @? '$[*].removes' then
         insert into dl_remove_files (table_key, commit_id, ord, add_commit_id, add_ord, deletion_timestamp,
             data_change, superseded, extended_file_metadata, path, partition_values, size, stats, tags,
             deletion_vector, base_row_id, default_row_commit_version, extra)
-        select p_table_key, p_commit_id, (f->>0)::int, (f->>1)::bigint, (f->>2)::int, (f->>3)::bigint,
-            (f->>4)::boolean, (f->>5)::boolean, (f->>6)::boolean, f->>7, f->>8, (f->>9)::bigint, f->>10, f->>11,
-            f->>12, (f->>13)::bigint, (f->>14)::bigint, f->>15
-        from jsonb_array_elements(p_removes) as f;
+        select (t->>'key')::int, (t->>'commit')::bigint, (f->>0)::int, (f->>1)::bigint, (f->>2)::int,
+            (f->>3)::bigint, (f->>4)::boolean, (f->>5)::boolean, (f->>6)::boolean, f->>7, f->>8, (f->>9)::bigint,
+            f->>10, f->>11, f->>12, (f->>13)::bigint, (f->>14)::bigint, f->>15
+        from jsonb_array_elements(p_tables) t, jsonb_array_elements(t->'removes') f;
     end if;
-    if p_cdc is not null then
+    if p_tables @? '$[*].cdc' then
         insert into dl_cdc_files (table_key, commit_id, ord, size, path, partition_values, tags, extra)
-        select p_table_key, p_commit_id, (f->>0)::int, (f->>1)::bigint, f->>2, f->>3, f->>4, f->>5
-        from jsonb_array_elements(p_cdc) as f;
+        select (t->>'key')::int, (t->>'commit')::bigint, (f->>0)::int, (f->>1)::bigint, f->>2, f->>3, f->>4, f->>5
+        from jsonb_array_elements(p_tables) t, jsonb_array_elements(t->'cdc') f;
     end if;
-end $$;
+    if p_tables @? '$[*].places' then
+        insert into dl_partition_files (table_key, commit_id, partition_key, ords)
+        select (t->>'key')::int, (t->>'commit')::bigint, (f->>0)::bigint,
+            array(select jsonb_array_elements_text(f->1)::int)
+        from jsonb_array_elements(p_tables) t, jsonb_array_elements(t->'places') f;
+    end if;
+end $_$;
 
-CREATE FUNCTION dl_write_version(t jsonb, p_version bigint, p_txn_id uuid, p_at timestamp with time zone) RETURNS void
+CREATE FUNCTION dl_write_details(t jsonb, p_version bigint) RETURNS void
     LANGUAGE plpgsql
     AS $$
 declare k constant int := (t->>'key')::int; part jsonb;
 begin
-    insert into dl_table_versions (table_key, version, commit_id, txn_id, committed_at, committer, operation,
-        operation_parameters, read_version, isolation_level, is_blind_append, data_change, has_metadata,
-        has_protocol, has_txn, has_domain, num_adds, num_removes, commit_info)
-    values (k, p_version, (t->>'commit')::bigint, p_txn_id, p_at, t->>'committer', t->>'operation',
-        t->>'parameters', (t->>'seen')::bigint, t->>'isolation', (t->>'blind')::boolean,
-        (t->>'data_change')::boolean, t->'metadata' is not null, t->'protocol' is not null,
-        t->'txns' is not null, t->'domains' is not null, (t->>'num_adds')::int, (t->>'num_removes')::int,
-        t->>'info');
-    insert into dl_mirror_status (table_key, version) values (k, p_version);
     part := t->'metadata';
     if part is not null then
         insert into dl_metadata_updates (table_key, version, metadata_id, name, description, format_provider,
@@ -178,29 +201,19 @@ begin
         insert into dl_protocol_updates (table_key, version, min_reader_version, min_writer_version,
             reader_features, writer_features, extra)
         values (k, p_version, (part->>'reader')::int, (part->>'writer')::int,
-            case when part->'reader_features' is not null
+            case when part ? 'reader_features'
                  then array(select jsonb_array_elements_text(part->'reader_features')) end,
-            case when part->'writer_features' is not null
+            case when part ? 'writer_features'
                  then array(select jsonb_array_elements_text(part->'writer_features')) end,
             part->>'extra');
     end if;
-    if t->'txns' is not null then
+    if t ? 'txns' then
         insert into dl_txn_actions (table_key, version, app_id, txn_version, last_updated, extra)
         select k, p_version, x->>0, (x->>1)::bigint, (x->>2)::bigint, x->>3 from jsonb_array_elements(t->'txns') x;
     end if;
-    if t->'domains' is not null then
+    if t ? 'domains' then
         insert into dl_domain_metadata (table_key, version, domain, configuration, removed, extra)
         select k, p_version, x->>0, x->>1, (x->>2)::boolean, x->>3 from jsonb_array_elements(t->'domains') x;
-    end if;
-    if t->'partitions' is not null then
-        insert into dl_partitions (table_key, partition_key, partition_values)
-        select k, (x->>0)::bigint, x->>1 from jsonb_array_elements(t->'partitions') x
-        on conflict do nothing;
-        if exists (select from jsonb_array_elements(t->'partitions') x
-                   join dl_partitions p on p.table_key = k and p.partition_key = (x->>0)::bigint
-                   where p.partition_values <> x->>1) then
-            raise exception 'two partitions share a key' using errcode = 'DL500';
-        end if;
     end if;
 end $$;
 
@@ -311,6 +324,7 @@ CREATE TABLE dl_tables (
     name text NOT NULL,
     location text NOT NULL,
     current_version bigint DEFAULT '-1'::integer NOT NULL,
+    shape_version bigint DEFAULT '-1'::integer NOT NULL,
     num_files bigint DEFAULT 0 NOT NULL,
     committed_at timestamp with time zone,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
@@ -502,6 +516,3 @@ CREATE INDEX dl_table_versions_txn_id ON dl_table_versions USING btree (txn_id);
 CREATE UNIQUE INDEX dl_tables_location_key ON dl_tables USING btree (location) WHERE (dropped_at IS NULL);
 
 CREATE UNIQUE INDEX dl_tables_name_key ON dl_tables USING btree (namespace, name) WHERE (dropped_at IS NULL);
-
-ALTER TABLE ONLY dl_table_versions
-    ADD CONSTRAINT dl_table_versions_table_fkey FOREIGN KEY (table_key) REFERENCES dl_tables(table_key) ON DELETE CASCADE;

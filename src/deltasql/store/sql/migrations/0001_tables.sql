@@ -4,6 +4,7 @@
 -- Each client takes 64 ids at a time: the value it draws and the 63 after it.
 create sequence dl_commit_ids increment by 64;
 
+-- current_version is the head; shape_version the last one that changed metadata or protocol.
 create table dl_tables (
     table_key       int generated always as identity,
     table_id        uuid not null,
@@ -11,6 +12,7 @@ create table dl_tables (
     name            text not null,
     location        text not null,
     current_version bigint not null default -1,
+    shape_version   bigint not null default -1,
     num_files       bigint not null default 0,
     committed_at    timestamptz,
     created_at      timestamptz not null default clock_timestamp(),
@@ -54,8 +56,7 @@ create table dl_table_versions (
     num_removes      int not null,
     commit_info      text not null,
     constraint dl_table_versions_pkey primary key (table_key, version),
-    constraint dl_table_versions_commit_id_key unique (commit_id),
-    constraint dl_table_versions_table_fkey foreign key (table_key) references dl_tables on delete cascade
+    constraint dl_table_versions_commit_id_key unique (commit_id)
 );
 
 create index dl_table_versions_txn_id on dl_table_versions (txn_id);
