@@ -30,7 +30,7 @@ from deltasql.errors import (
     VersionConflict,
 )
 from deltasql.store import bounds, outcome, rows
-from deltasql.store.database import Connection, Database, Row, copy_rows, fetch, milliseconds
+from deltasql.store.database import Connection, Database, Row, copy_places, copy_rows, fetch, milliseconds
 from deltasql.store.queries import queries
 from deltasql.store.rows import Partitions, Placed, loads
 from deltasql.store.sqlstate import is_connection_loss, translate, translated
@@ -231,12 +231,12 @@ def begin(connection: Connection, database: Database, txn: Transaction) -> None:
     """Open the transaction with its limits set on the server's side."""
     timeout = txn.timeout or database.config["transaction.timeout"]
     lock = min(timeout, database.config["transaction.lock_timeout"])
+    limits = {"statement": milliseconds(timeout), "lock": milliseconds(lock)}
     with connection.pipeline():
         connection.execute("begin isolation level read committed")
-        limits = {"statement": milliseconds(timeout), "lock": milliseconds(lock)}
         connection.execute(queries()["timeouts"], limits)
         if connection.info.server_version >= 170000:
-            connection.execute(queries()["transaction_timeout"], {"transaction": milliseconds(timeout)})
+            connection.execute(queries()["transaction_timeout"], {"transaction": limits["statement"]})
 
 
 def register(connection: Connection, part: Part) -> None:
@@ -347,7 +347,7 @@ def stage(connection: Connection, part: Part, encoder: bounds.Encoder) -> None:
     removes = rows.remove_rows(changes.removes, part.places, part.superseded)
     _copy(connection, part, "dl_remove_files", rows.REMOVE_COLUMNS, removes)
     _copy(connection, part, "dl_cdc_files", rows.CDC_COLUMNS, rows.cdc_rows(changes.cdc))
-    _copy(connection, part, "dl_partition_files", rows.PLACE_COLUMNS, part.partitions.places())
+    copy_places(connection, part.key, part.commit_id, part.partitions.places())
     _copy(connection, part, "dl_column_bounds", bounds.COLUMNS, encoder.blocks(part.commit))
 
 

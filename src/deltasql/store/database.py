@@ -192,3 +192,14 @@ def copy_rows(
         write = copy.write_row
         for row in rows:
             write(row)
+
+
+def copy_places(
+    connection: Connection, table_key: int, commit_id: int, places: Sequence[tuple[int, Sequence[int]]]
+) -> None:
+    """Text COPY of whole numbers: encoding an array element by element would cost as much as the files."""
+    if not places:
+        return
+    lines = [f"{table_key}\t{commit_id}\t{key}\t{{{','.join(map(str, ords))}}}\n" for key, ords in places]
+    with connection.cursor() as cursor, cursor.copy(queries()["copy_places"]) as copy:
+        copy.write("".join(lines))

@@ -31,6 +31,10 @@ select table_key, version, committed_at from dl_commit(%(txn_id)s, %(author)s, %
 -- The rows that hold these paths.
 select path, path_gen, commit_id, ord, removed_by from dl_find_files(%(table_key)s, %(paths)s)
 
+-- copy_places --
+-- Which files of a commit lie in which partition.
+copy dl_partition_files (table_key, commit_id, partition_key, ords) from stdin
+
 -- heads --
 -- Current versions, without a lock.
 select table_key, current_version from dl_tables
