@@ -188,6 +188,12 @@ class TestConnecting:
             deltasql.connect(url)
         assert "s3cr3t" not in f"{caught.value!r} {caught.value.__cause__!r}"
 
+    def test_a_connection_string_that_is_none(self) -> None:
+        with pytest.raises(deltasql.UsageError, match="connection string") as caught:
+            deltasql.connect("host=x passwrod=s3cr3t password=s3cr3t")
+        assert "passwrod" in str(caught.value)
+        assert "s3cr3t" not in str(caught.value)
+
     def test_passwords_do_not_show(self, debian_lake: deltasql.Lake) -> None:
         password = re.search(r":([^:@]+)@", debian_lake.dsn)
         assert password

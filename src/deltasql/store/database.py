@@ -132,7 +132,11 @@ def fetch(connection: Connection, name: str, params: Mapping[str, Any]) -> list[
 
 def session_conninfo(dsn: str, config: Config) -> str:
     """The user's connection string with deltasql's session settings; what the user set wins."""
-    given = conninfo_to_dict(dsn)
+    try:
+        given = conninfo_to_dict(dsn)
+    except psycopg.ProgrammingError as error:
+        # The string itself stays out: a mistyped keyword may hold the password.
+        raise UsageError(f"this is not a PostgreSQL connection string: {str(error).strip()}") from None
     schema = config["postgres.schema"]
     timeout = milliseconds(config["transaction.timeout"])
     settings = {
