@@ -251,6 +251,23 @@ def test_longs_are_compared_exactly_with_integers_and_as_doubles_with_doubles() 
     assert keeps("id", 2**53 + 1, 2**53 + 1, f"IN ({2**53}, 0.5D)")
 
 
+def test_a_double_in_a_list_makes_all_of_it_doubles() -> None:
+    assert not keeps("id", 7, 9, "IN (5D, 6)")
+    assert keeps("id", 7, 9, "IN (5D, 8)")
+
+
+def test_long_decimals_are_compared_with_doubles_in_spite_of_rounding() -> None:
+    """Arrow turns both into the double beside the nearest one, which is Spark's."""
+    schema = pa.schema([("c", pa.decimal128(38, 18))])
+    for text, double in {
+        "88.977732115777733601": 88.97773211577773,
+        "29.591167719782164981": 29.591167719782167,
+    }.items():
+        values, flags = pa.array([Decimal(text)], pa.decimal128(38, 18)), pa.array([False])
+        bounds = {("c",): Bounds(values, values, flags, flags)}
+        assert Predicate.parse(f"c = {double!r}D", schema, []).may_match(bounds, 1).all(), text
+
+
 def test_an_integer_against_a_decimal_beyond_long_is_true_even_for_nulls() -> None:
     """Spark replaces such a comparison by TRUE or FALSE."""
     all_null = {("id",): partition_bounds(pa.array([None], pa.string()), pa.int64())}
@@ -338,6 +355,7 @@ def test_strings_are_ordered_by_their_bytes() -> None:
     assert keeps("name", "a\U0010ffff", "a\U0010ffff", "LIKE 'a\U0010ffff%'")
     assert not keeps("name", "b", "b", "LIKE 'a\U0010ffff%'")
     assert keeps("name", "\ud7ffx", "\ud7ffx", "LIKE '\ud7ff%'")
+    assert not keeps("name", "\ue000", "\ue001", "LIKE '\ud7ff%'")
 
 
 @pytest.mark.parametrize(
@@ -385,6 +403,11 @@ def test_a_date_column_against(condition: str, keep: bool) -> None:
         ("IN ('1971-01-01', '1972-01-01', '1973-01-01', '1974-01-01', '1975-01-01')", False),
         ("IN ('1970-01-02', '1972-01-01', '1973-01-01', '1974-01-01', '1975-01-01')", True),
         ("NOT IN ('1970-01-02T00:00:00Z')", True),
+        ("NOT IN (TIMESTAMP '1970-01-02T00:00:00Z')", False),
+        (
+            "NOT IN (TIMESTAMP '1970-01-02 18:00:00', DATE '1971-01-01', DATE '1972-01-01', DATE '1973-01-01', DATE '1974-01-01')",
+            True,
+        ),
     ],
 )
 def test_a_timestamp_column_against(condition: str, keep: bool) -> None:
@@ -517,6 +540,8 @@ def test_a_struct_named_like_the_table() -> None:
     schema = pa.schema([("id", pa.int64()), ("orders", pa.struct([("id", pa.int64()), ("x", pa.int64())]))])
     assert Predicate.parse("orders.id = 1", schema, [], table="orders").columns == {("id",)}
     assert Predicate.parse("orders.x = 1", schema, [], table="orders").columns == {("orders", "x")}
+    plain = pa.schema([("orders", pa.int64())])
+    assert Predicate.parse("orders = 1", plain, [], table="orders").columns == {("orders",)}
 
 
 def test_what_is_needed_to_decide() -> None:
