@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import uuid
+from datetime import date, timedelta
 
 from deltasql import Add
 
 DDL = "id BIGINT, ts TIMESTAMP, day DATE, amount DOUBLE, name STRING, code INT"
 _numbers = itertools.count()
+_FIRST_DAY = date(2026, 1, 1)
 
 
 def adds(count: int, *, days: int = 100, token: str = "") -> list[Add]:
@@ -22,7 +24,7 @@ def adds(count: int, *, days: int = 100, token: str = "") -> list[Add]:
 
 
 def _add(number: int, i: int, days: int, name: str) -> Add:
-    day = f"2026-{1 + i % days // 28:02d}-{1 + i % days % 28:02d}"
+    day = (_FIRST_DAY + timedelta(days=i % days)).isoformat()
     code = (number * 7919) % 1_000_003
     stats = (
         f'{{"numRecords":1000,"minValues":{{"id":{number * 10},"ts":"2026-01-01T00:00:00.000Z","amount":{number}.25,'

@@ -35,7 +35,8 @@ def build(lake: deltasql.Lake, versions: int = VERSIONS) -> deltasql.Table:
                 tx.stage(table, [*files, *gone])
             before = files
             progress.advance(task)
-    lake.store._database.execute("analyze")
+    with lake.store._database.connection() as connection:
+        connection.execute("vacuum analyze")
     return table
 
 
@@ -93,9 +94,7 @@ def _refresh(lake: deltasql.Lake, table: deltasql.Table) -> float:
         cached = snapshots._cache[state.table_key]
 
         def refresh() -> None:
-            from deltasql.store.files import FileBounds
-
-            bounds = FileBounds(state, snapshots._partitions(state))
+            bounds = snapshots._bounds_of(state)
             assert snapshots._session.read(lambda s: cached.refresh(s, state, state.version, bounds))
 
         spent.append(milliseconds(refresh))

@@ -68,8 +68,8 @@ class CachedFiles:
     def _append(self, added: pa.Table, bounds: FileBounds) -> None:
         if added.num_rows == 0:
             return
-        for path, known in self._bounds.items():
-            self._bounds[path] = concat_bounds([known, bounds.of_files(path, added)])
+        for path, new in bounds.of_files(self._bounds.keys(), added).items():
+            self._bounds[path] = concat_bounds([self._bounds[path], new])
         self._runs |= _runs(added["commit_id"].to_numpy(), self.files.num_rows)
         self._alive = np.concatenate([self._alive, np.ones(added.num_rows, bool)])
         files = pa.concat_tables([self.files, added])
@@ -88,7 +88,7 @@ class CachedFiles:
     def _load_bounds(self, session: ArrowSession, path: ColumnPath, bounds: FileBounds) -> Bounds:
         """One column over all files: from stored blocks where there are any, else from the statistics at hand."""
         if path[0] in bounds.partitions.columns:
-            return bounds.of_files(path, self.files)
+            return bounds.of_files([path], self.files)[path]
         blocks = Blocks.fetch(session, self._key, [path])
         parts: list[Bounds] = []
         runs = sorted(self._runs.items(), key=lambda item: item[1].start)
@@ -98,8 +98,8 @@ class CachedFiles:
                 parts += [self._of_block(blocks, commit_id, run, path) for commit_id, run in slices]
             else:
                 start, stop = slices[0][1].start, slices[-1][1].stop
-                parts.append(bounds.of_files(path, self.files.slice(start, stop - start)))
-        return concat_bounds(parts) if parts else bounds.of_files(path, self.files)
+                parts.append(bounds.of_files([path], self.files.slice(start, stop - start))[path])
+        return concat_bounds(parts) if parts else bounds.of_files([path], self.files)[path]
 
     def _of_block(self, blocks: Blocks, commit_id: int, run: slice, path: ColumnPath) -> Bounds:
         """The part of a commit's block that belongs to the files kept here."""

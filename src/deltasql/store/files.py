@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from deltasql.core.changes import TableState
 from deltasql.core.schema import arrow_schema
 from deltasql.core.stats import Bounds, ColumnPath, parse_stats, partition_bounds
+from deltasql.store.database import Row
 from deltasql.store.rows import loads
 
 if TYPE_CHECKING:
@@ -19,39 +20,54 @@ if TYPE_CHECKING:
 
 
 class PartitionTable:
-    """The distinct partitions of a table, by key."""
+    """The distinct partitions of a table, by key. Partitions are only ever added: an unknown key means a new one."""
 
-    def __init__(self, rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> None:
+    def __init__(self, columns: Sequence[str], fetch: Callable[[], Sequence[Row]]) -> None:
         self.columns = tuple(columns)
-        self.keys = pa.array([row["partition_key"] for row in rows], pa.int64())
-        values = [loads(str(row["partition_values"])) for row in rows]
-        self._values = {c: pa.array([v.get(c) for v in values], pa.string()) for c in columns}
+        self._fetch = fetch
+        self.load()
 
-    def values(self, column: str, keys: pa.ChunkedArray | pa.Array) -> pa.Array:
+    def load(self) -> None:
+        """Read the partitions anew."""
+        rows = self._fetch() if self.columns else []
+        values = [loads(row["partition_values"]) for row in rows]
+        self.keys = pa.array([row["partition_key"] for row in rows], pa.int64())
+        self._values = {c: pa.array([v.get(c) for v in values], pa.string()) for c in self.columns}
+        self._bounds: dict[str, Bounds] = {}
+
+    def values(self, column: str, keys: pa.ChunkedArray) -> pa.Array:
         """The serialised values of one partition column for files with these keys."""
-        return self._values[column].take(self._places(keys))
+        places = self._places(keys)
+        return self._values[column].take(places)
 
     def bounds(self, column: str, kind: pa.DataType) -> Bounds:
         """The exact bounds of one partition column, a partition each."""
-        return partition_bounds(self._values[column], kind)
+        if column not in self._bounds:
+            self._bounds[column] = partition_bounds(self._values[column], kind)
+        return self._bounds[column]
 
-    def spread(self, bounds: Bounds, keys: pa.ChunkedArray | pa.Array) -> Bounds:
-        """Bounds per partition → bounds per file."""
+    def bounds_of_files(self, column: str, kind: pa.DataType, keys: pa.ChunkedArray) -> Bounds:
+        """The exact bounds of one partition column for files with these keys."""
         places = self._places(keys)
-        return Bounds(*(part.take(places) for part in (bounds.min, bounds.max, bounds.has_nulls, bounds.all_null)))
+        exact = self.bounds(column, kind)
+        return Bounds(*(part.take(places) for part in (exact.min, exact.max, exact.has_nulls, exact.all_null)))
 
-    def _places(self, keys: pa.ChunkedArray | pa.Array) -> pa.Array:
+    def _places(self, keys: pa.ChunkedArray) -> pa.Array:
         places = pc.index_in(keys, self.keys)
-        return places.combine_chunks() if isinstance(places, pa.ChunkedArray) else places
+        if places.null_count:
+            self.load()
+            places = pc.index_in(keys, self.keys)
+        return places.combine_chunks()
 
 
 class FileBounds:
     """The bounds of a table's columns over any of its files, partition columns included."""
 
-    def __init__(self, state: TableState, partitions: PartitionTable) -> None:
+    def __init__(self, state: TableState, fetch_partitions: Callable[[], Sequence[Row]]) -> None:
         self.key = state.table_key
-        self.partitions = partitions
+        self.metadata = state.metadata
         self.schema = arrow_schema(state.metadata.schema_string) if state.metadata else pa.schema([])
+        self.partitions = PartitionTable(state.metadata.partition_columns if state.metadata else (), fetch_partitions)
 
     def data_columns(self, predicate: Predicate) -> frozenset[ColumnPath]:
         """The columns of a predicate that are not partition columns."""
@@ -59,16 +75,16 @@ class FileBounds:
 
     def of_partitions(self) -> dict[ColumnPath, Bounds]:
         """Every partition column, a row per partition."""
-        return {(c,): self._exact(c) for c in self.partitions.columns}
+        return {(c,): self.partitions.bounds(c, self.schema.field(c).type) for c in self.partitions.columns}
 
-    def of_files(self, path: ColumnPath, files: pa.Table) -> Bounds:
-        """One column, a row per file."""
-        if path[0] in self.partitions.columns:
-            return self.partitions.spread(self._exact(path[0]), files["partition_key"])
-        return parse_stats(files["stats"], self.schema, [path])[path]
-
-    def _exact(self, column: str) -> Bounds:
-        return self.partitions.bounds(column, self.schema.field(column).type)
+    def of_files(self, paths: Collection[ColumnPath], files: pa.Table) -> dict[ColumnPath, Bounds]:
+        """Some columns, a row per file."""
+        partitioned = {path for path in paths if path[0] in self.partitions.columns}
+        bounds = parse_stats(files["stats"], self.schema, [path for path in paths if path not in partitioned])
+        for path in partitioned:
+            kind = self.schema.field(path[0]).type
+            bounds[path] = self.partitions.bounds_of_files(path[0], kind, files["partition_key"])
+        return bounds
 
 
 def present(files: pa.Table, partitions: PartitionTable) -> pa.Table:

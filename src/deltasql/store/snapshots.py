@@ -20,7 +20,7 @@ from deltasql.store.arrow import ArrowSession
 from deltasql.store.bounds import Blocks
 from deltasql.store.cache import CachedFiles
 from deltasql.store.database import Database, Row
-from deltasql.store.files import FileBounds, PartitionTable, present, select
+from deltasql.store.files import FileBounds, present, select
 
 if TYPE_CHECKING:
     from deltasql.core.predicates import Predicate
@@ -50,6 +50,7 @@ class Snapshots:
         self._session = ArrowSession(database)
         self._cache: dict[int, CachedFiles] = {}
         self._asked: set[int] = set()
+        self._bounds: dict[int, FileBounds] = {}
         self._lock = threading.RLock()
 
     def close(self) -> None:
@@ -67,7 +68,7 @@ class Snapshots:
         head = session.table("arrow_head", table_key=state.table_key).to_pylist()[0]
         if head["shape_version"] != state.shape_version:
             raise Moved
-        bounds = FileBounds(state, self._partitions(state))
+        bounds = self._bounds_of(state)
         files = self._live(session, state, head, predicate, bounds)
         return FilesAt(head["current_version"], present(files, bounds.partitions))
 
@@ -91,13 +92,18 @@ class Snapshots:
         files = self._session.read(
             lambda session: session.table("arrow_live_at", table_key=state.table_key, version=version)
         )
-        partitions = self._partitions(state)
-        return present(_filter(files, predicate, FileBounds(state, partitions)), partitions)
+        bounds = FileBounds(state, lambda: self._partitions(state))
+        return present(_filter(files, predicate, bounds), bounds.partitions)
 
-    def _partitions(self, state: TableState) -> PartitionTable:
-        columns = state.metadata.partition_columns if state.metadata else ()
-        rows = self._database.rows("partitions", table_key=state.table_key) if columns else []
-        return PartitionTable(rows, columns)
+    def _bounds_of(self, state: TableState) -> FileBounds:
+        """What is known of the table's partitions and columns; kept as long as its metadata stays the same."""
+        known = self._bounds.get(state.table_key)
+        if known is None or known.metadata != state.metadata:
+            known = self._bounds[state.table_key] = FileBounds(state, lambda: self._partitions(state))
+        return known
+
+    def _partitions(self, state: TableState) -> list[Row]:
+        return self._database.rows("partitions", table_key=state.table_key)
 
     def _cached(self, session: ArrowSession, state: TableState, head: int, bounds: FileBounds) -> CachedFiles:
         cached = self._cache.pop(state.table_key, None)
@@ -128,6 +134,7 @@ def _matching_partitions(predicate: Predicate, bounds: FileBounds) -> list[int] 
     part = predicate.partition_part()
     if part is None:
         return None
+    bounds.partitions.load()
     keys = bounds.partitions.keys
     mask = part.may_match(bounds.of_partitions(), len(keys))
     if mask.sum() > _MOST_PARTITIONS_SHARE * max(1, len(mask)):
@@ -163,5 +170,4 @@ def _filter(files: pa.Table, predicate: Predicate | None, bounds: FileBounds) ->
     """Apply the whole predicate to files at hand."""
     if predicate is None:
         return files
-    known = {path: bounds.of_files(path, files) for path in predicate.columns}
-    return select(files, predicate.may_match(known, files.num_rows))
+    return select(files, predicate.may_match(bounds.of_files(predicate.columns, files), files.num_rows))
