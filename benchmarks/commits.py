@@ -23,6 +23,7 @@ def run(lake: deltasql.Lake, large: deltasql.Table, rounds: int = 9) -> list[Res
         floor = Floor(connection)
         ten = in_turns(
             rounds,
+            settle=lake.store.settle,
             floor=floor.prepared(10_000),
             commit=committer(lake, small, 10_000),
             large=committer(lake, large, 10_000),
@@ -30,7 +31,7 @@ def run(lake: deltasql.Lake, large: deltasql.Table, rounds: int = 9) -> list[Res
             foreign=committer(lake, small, 10_000, foreign=True),
         )
         one = in_turns(200, floor=floor.one_row(), commit=committer(lake, small, 1), large=committer(lake, large, 1))
-        hundred = in_turns(3, commit=committer(lake, small, 100_000))
+        hundred = in_turns(3, settle=lake.store.settle, commit=committer(lake, small, 100_000))
     return [
         at_most(SUITE, "10,000 adds, partitioned, beside raw COPY", ten["commit"], ten["floor"], 2.2),
         at_most(SUITE, "10,000 adds, unpartitioned, beside raw COPY", ten["flat"], ten["floor"], 2.2),

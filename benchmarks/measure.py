@@ -58,12 +58,18 @@ def milliseconds(action: Callable[[], Any]) -> float:
     return (time.perf_counter() - began) * 1000
 
 
-def in_turns(rounds: int, **actions: Callable[[], Any]) -> dict[str, float]:
-    """The median of each action, all measured in turns so that noise falls on all of them alike."""
+def in_turns(
+    rounds: int, *, settle: Callable[[], Any] = lambda: None, **actions: Callable[[], Any]
+) -> dict[str, float]:
+    """The median of each action, all measured in turns so that noise falls on all of them alike.
+
+    `settle` runs between them, unmeasured: what an action leaves behind in the background must not slow the next.
+    """
     spent: dict[str, list[float]] = {name: [] for name in actions}
     for number in range(rounds + 1):
         for name, action in actions.items():
             took = milliseconds(action)
+            settle()
             if number:  # the first round warms up
                 spent[name].append(took)
     return {name: statistics.median(values) for name, values in spent.items()}

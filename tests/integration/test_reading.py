@@ -147,6 +147,7 @@ class TestPruning:
             values |= batch
         gone = chance.sample(sorted(values), 40)
         append(lake, table, *map(remove, gone))
+        lake.store.settle()
         for where, keep in [
             ("id = 5000", lambda v: v <= 5000 <= v + 50),
             ("id > 9000 OR id < 500", lambda v: v + 50 > 9000 or v < 500),

@@ -144,6 +144,14 @@ def test_comparisons_and_logic(sql: str, files: str) -> None:
         "id = DATE '2024-01-01'",
         "id = TRUE",
         "id = 1.5F",
+        f"id = {'9' * 5000}",
+        f"id = {'9' * 5000}.{'9' * 5000}",
+        f"id = CAST('{'9' * 5000}' AS DECIMAL(38, 0))",
+        "id = CAST(100 AS DECIMAL(99999999, 99999999))",
+        "id = CAST('100' AS DECIMAL(39, 2))",
+        "id = CAST(100 AS FLOAT)",
+        "id = CAST(100 AS STRING)",
+        "id = CAST(100 AS BINARY)",
         "raw = X'00'",
         "raw = 'x'",
         "size(tags) = 100",
@@ -592,8 +600,9 @@ def test_predicates_pickle() -> None:
         "(id < 9 AND " * 200 + "id > 0" + ")" * 200,
         "(id < 9 AND (id > 0 OR " * 100 + "id > 0" + "))" * 100,
         "NOT " * 301 + "id > 9",
+        "(" + " OR ".join(["region = 'eu'"] * 5000) + ") AND id > 0",
     ],
-    ids=range(7),
+    ids=range(8),
 )
 def test_deep_and_long_conditions(sql: str) -> None:
     assert kept(sql, column(("id",), (1, 5), (20, 30)))[0]

@@ -255,8 +255,12 @@ def test_a_bad_text_is_unknown_and_its_neighbours_are_exact(bad: str | None) -> 
 
 
 def test_texts_that_make_up_for_each_other_do_not_shift_rows() -> None:
-    texts = ['{"minValues":{"c":1}}{"minValues":{"c":2}}', "{", "}", stats_of(4, 4)]
-    assert pairs(bounds_of(texts, pa.int64())) == [(None, None)] * 3 + [(4, 4)]
+    for bad in (
+        ['{"minValues":{"c":1}}{"minValues":{"c":2}}', "{", "}"],
+        ['{"minValues":{"c":1}}}\n{"stats":{"minValues":{"c":2}}', '{"x":"', '"}'],
+        ["{}}", '{"stats":{"minValues":{"c":2}}', "\n"],
+    ):
+        assert pairs(bounds_of([*bad, stats_of(4, 4)], pa.int64())) == [(None, None)] * 3 + [(4, 4)], bad
 
 
 def test_a_minimum_above_the_maximum_is_unknown() -> None:

@@ -28,10 +28,10 @@ _DIALECT = "spark"
 _SHOWN = 200
 _DEEP = 8_000
 _deep_lock = threading.Lock()
-_FILE_ALONE = "a predicate is decided for each row by itself"
+_ROW_ALONE = "a predicate is decided for each row by itself"
 _REFUSED: tuple[tuple[type[Any], str], ...] = (
-    (exp.AggFunc, f"an aggregate is not allowed: {_FILE_ALONE}"),
-    (exp.Window, f"a window function is not allowed: {_FILE_ALONE}"),
+    (exp.AggFunc, f"an aggregate is not allowed: {_ROW_ALONE}"),
+    (exp.Window, f"a window function is not allowed: {_ROW_ALONE}"),
     (exp.Query, "a subquery is not allowed: run it first and put its result into the predicate"),
     (exp.Placeholder, "a parameter is not allowed: put its value into the predicate"),
     (exp.Parameter, "a parameter is not allowed: put its value into the predicate"),

@@ -76,10 +76,12 @@ class Fitted:
 # --- From SQL
 
 _PLAIN_INTEGER = re.compile(r"0|-?[1-9]\d{0,17}", re.ASCII)
-_PLAIN_NUMBER = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
-_INTEGER = re.compile(r"\d+", re.ASCII)
-_DECIMAL = re.compile(r"\d+\.\d*|\.\d+", re.ASCII)
+# Numbers of more digits are refused: Spark has no such decimals, and Python converts them slowly.
+_PLAIN_NUMBER = re.compile(r"-?\d{1,99}(?:\.\d{1,99})?", re.ASCII)
+_INTEGER = re.compile(r"\d{1,99}", re.ASCII)
+_DECIMAL = re.compile(r"\d{1,99}\.\d{0,99}|\.\d{1,99}", re.ASCII)
 _DOUBLE = re.compile(r"(?:\d+\.?\d*|\.\d+)[eE][+-]?\d+", re.ASCII)
+_TWO_DIGITS = re.compile(r"\d{1,2}", re.ASCII)
 _INTEGER_BITS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
 
 
@@ -124,7 +126,7 @@ def _cast(value: Value, node: exp.Cast) -> Constant | None:
     if name in _INTEGER_BITS:
         found: Value = _cast_to_int(value, _INTEGER_BITS[name])
     elif name == "DECIMAL":
-        found = _cast_to_decimal(value, [int(param.name) for param in node.to.expressions] or [10, 0])
+        found = _cast_to_decimal(value, [param.name for param in node.to.expressions] or ["10"])
     else:
         found = _CASTS[name](value) if name in _CASTS else None
     return None if found is None else Constant(found)
@@ -138,13 +140,15 @@ def _cast_to_int(value: Value, bits: int) -> int | None:
     return value if -(2 ** (bits - 1)) <= value < 2 ** (bits - 1) else None
 
 
-def _cast_to_decimal(value: Value, params: list[int]) -> Decimal | None:
+def _cast_to_decimal(value: Value, params: list[str]) -> Decimal | None:
     """Only a value that keeps all its digits."""
+    precision, scale = (int(param) if _TWO_DIGITS.fullmatch(param) else -1 for param in (*params, "0")[:2])
     if isinstance(value, str) and _PLAIN_NUMBER.fullmatch(value):
         value = Decimal(value)
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
         return None
-    precision, scale = (*params, 0)[:2]
+    if not 0 <= scale <= precision <= MAX_PRECISION:
+        return None
     units = Fraction(value) * 10**scale
     return Decimal(value) if units.denominator == 1 and abs(units) < 10**precision else None
 

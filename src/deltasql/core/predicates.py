@@ -215,10 +215,11 @@ class _Compiler:
                 return _NEVER
             case Constant(str(text)) if bounds_type(column.type) == STRING:
                 prefix = text.rstrip("%")
-                if prefix == text and not _WILDCARDS & set(prefix):
-                    return _against(column, "<>" if negated else "=", prefix)
-                if not _WILDCARDS & set(prefix):
-                    return _starts_with(column, prefix, negated=negated)
+                if _WILDCARDS & set(prefix):
+                    return None
+                if prefix == text:
+                    return _against(column, "<>" if negated else "=", text)
+                return _starts_with(column, prefix, negated=negated)
         return None
 
     def _in(self, node: Node, negated: bool) -> Question | None:
@@ -329,5 +330,4 @@ def _one_of(column: Column, literals: Sequence[Fitted], *, negated: bool) -> Que
 
 def _plain(value: pa.Scalar) -> Any:
     """Days and microseconds as integers: Python's datetime needs a time zone database."""
-    is_temporal = pa.types.is_temporal(value.type)
-    return value.value if is_temporal else value.as_py()
+    return value.value if pa.types.is_temporal(value.type) else value.as_py()

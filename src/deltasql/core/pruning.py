@@ -197,7 +197,6 @@ _MAY: dict[str, Callable[[Range, Range], Answer]] = {
     "=": lambda a, b: pc.and_kleene(pc.less_equal(a[0], b[1]), pc.greater_equal(a[1], b[0])),
     "<>": lambda a, b: pc.or_kleene(pc.less(a[0], b[1]), pc.greater(a[1], b[0])),
 }
-OPERATORS = frozenset(_MAY)
 
 
 def _range(bounds: Bounds, type: pa.DataType, target: pa.DataType) -> Range:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -58,9 +57,7 @@ _MIN_BLOCK = 1 << 20
 # Typed once: pyarrow looks for pandas whenever it has to infer a type.
 _ZERO = pa.scalar(0, INT)
 _FALSE = pa.scalar(False, BOOL)
-_NO_STATS, _OPEN, _MIDDLE, _CLOSE, _NOTHING = (
-    pa.scalar(text, STRING) for text in ("null", '{"row":', ',"stats":', "}\n", "")
-)
+_NO_STATS, _OPEN, _CLOSE, _NOTHING = (pa.scalar(text, STRING) for text in ("null", '{"stats":', "}\n", ""))
 _MILLISECOND = pa.scalar(1000, pa.duration("us"))
 _ZONES = rf"(?:Z|{OFFSET_PATTERN})$"
 # Some writers print a decimal from a double that they divided by a power of ten: four roundings with ours.
@@ -151,28 +148,20 @@ def _by_halves(
 
 
 def _read_at_once(texts: pa.Array, type: pa.StructType) -> pa.Array | None:
-    """Each text becomes a line with its row number, which shows malformed JSON that shifts the rows."""
-    rows = np.arange(len(texts))
-    lines = pc.binary_join_element_wise(
-        _OPEN, _row_numbers(len(texts)), _MIDDLE, texts.fill_null(_NO_STATS), _CLOSE, _NOTHING
-    )
+    """Each text in an object of its own line: malformed texts cannot pass for others and shift the rows."""
+    lines = pc.binary_join_element_wise(_OPEN, texts.fill_null(_NO_STATS), _CLOSE, _NOTHING)
     longest = pc.max(pc.binary_length(lines)).as_py()
     try:
         table = pj.read_json(
             pa.BufferReader(_joined(lines)),
             read_options=pj.ReadOptions(block_size=max(_MIN_BLOCK, 2 * longest)),
             parse_options=pj.ParseOptions(
-                explicit_schema=pa.schema({"row": INT, "stats": type}), unexpected_field_behavior="ignore"
+                explicit_schema=pa.schema({"stats": type}), unexpected_field_behavior="ignore"
             ),
         )
     except pa.ArrowException:
         return None
-    return table["stats"].combine_chunks() if np.array_equal(table["row"].to_numpy(), rows) else None
-
-
-@lru_cache(maxsize=4)
-def _row_numbers(n: int) -> pa.Array:
-    return pa.array(np.arange(n), INT).cast(STRING)
+    return table["stats"].combine_chunks() if len(table) == len(texts) else None
 
 
 def _joined(lines: pa.StringArray) -> pa.Buffer:

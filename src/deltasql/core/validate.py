@@ -190,6 +190,8 @@ def _check_sizes(changes: Changes, table: str) -> None:
         ("default_row_commit_version of add", [a.default_row_commit_version for a in changes.adds], False),
     ]
     for what, values, required in numbers:
+        if not required and values.count(None) == len(values):
+            continue
         present = values if required else [v for v in values if v is not None]
         if not all_of(present, int) or (present and not 0 <= min(present) <= max(present) <= _MAX_INT64):
             bad = next(v for v in present if type(v) is not int or not 0 <= v <= _MAX_INT64)
@@ -201,7 +203,7 @@ def _check_flags(changes: Changes, table: str) -> None:
         _fail(table, "data_change must be True or False", None)
     if any(c.data_change for c in changes.cdc):
         _fail(table, "data_change of a cdc file must be False: the change is counted by its data files", True)
-    if any(not a.data_change for a in changes.adds) and not changes.removes:
+    if not changes.removes and False in [a.data_change for a in changes.adds]:
         _fail(
             table,
             "adds with data_change=False rearrange rows, so the commit must remove the files they came from",
@@ -215,25 +217,33 @@ def all_of(values: Iterable[Any], kind: type) -> bool:
 
 
 def _check_partition_values(files: Sequence[Add | Cdc], columns: Sequence[str], table: str) -> None:
-    wanted = set(columns)
-    for items in {tuple(f.partition_values.items()) for f in files}:
-        keys = {key for key, _ in items}
-        if keys != wanted:
-            file = next(f for f in files if f.partition_values.keys() == keys)
+    given = [f.partition_values for f in files]
+    try:
+        if set(map(len, given)) <= {len(columns)}:
+            for column in columns:
+                for value in {values[column] for values in given}:
+                    _check_partition_value(column, value, table)
+            return
+    except KeyError:
+        pass  # the search below names the file
+    for file in files:
+        if file.partition_values.keys() != set(columns):
             _fail(
                 table,
-                f"file {file.path!r} gives partition values for {sorted(keys)}, the table is partitioned by "
-                f"{sorted(wanted)}: give exactly one value per partition column, None for null",
+                f"file {file.path!r} gives partition values for {sorted(file.partition_values)}, the table is "
+                f"partitioned by {sorted(columns)}: give exactly one value per partition column, None for null",
                 file.path,
             )
-        for key, value in items:
-            if value is not None and (type(value) is not str or not value or "\x00" in value):
-                _fail(
-                    table,
-                    f"the value of partition column {key!r} must be a non-empty string as Delta serialises it, or "
-                    f"None for null; got {value!r}",
-                    value,
-                )
+
+
+def _check_partition_value(column: str, value: Any, table: str) -> None:
+    if value is not None and (type(value) is not str or not value or "\x00" in value):
+        _fail(
+            table,
+            f"the value of partition column {column!r} must be a non-empty string as Delta serialises it, or None "
+            f"for null; got {value!r}",
+            value,
+        )
 
 
 def _check_texts(changes: Changes, table: str) -> None:

@@ -1,9 +1,11 @@
-"""Typed bounds of large commits: statistics parsed once by the writer, so that readers prune without parsing."""
+"""Typed bounds of large commits: statistics parsed once, so that readers prune without parsing."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+import logging
+import threading
+from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
@@ -11,35 +13,54 @@ from deltasql.core.changes import TableCommit
 from deltasql.core.schema import arrow_schema
 from deltasql.core.stats import Bounds, ColumnPath, decode_bounds, encode_bounds, leaf_columns, parse_stats
 from deltasql.store.arrow import ArrowSession
-from deltasql.store.rows import Columns, dumps
+from deltasql.store.database import Database, copy_rows
+from deltasql.store.rows import KEY_COLUMNS, Columns, dumps
 
 COLUMNS: Columns = (("column_path", "text"), ("bounds", "bytea"))
 
+_log = logging.getLogger(__name__)
+
 _MIN_FILES = 64
+_MAX_WAITING = 4
 _MAX_COLUMNS = 32
 
 
-class Encoder:
-    """Parses the statistics of large commits in the background, while they are validated and copied."""
+class BoundsWriter:
+    """Stores the bounds of large commits after they have landed, in the background.
 
-    def __init__(self, commits: Sequence[TableCommit]) -> None:
-        self._commits = [commit for commit in commits if worthwhile(commit)]
-        self._pool = ThreadPoolExecutor(1, "deltasql-bounds") if self._commits else None
-        self._blocks: dict[str, Future[list[tuple[str, bytes]]]] = {}
+    They are an index: a reader that finds none parses the statistics, so a commit does not wait for them, and one
+    that is lost costs time, not rows. A writer that is far ahead waits for a free place.
+    """
 
-    def __enter__(self) -> Encoder:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._pool: ThreadPoolExecutor | None = None
+        self._places = threading.Semaphore(_MAX_WAITING)
+
+    def store(self, key: int, commit_id: int, commit: TableCommit) -> None:
+        """Take over a commit that has landed."""
+        if not worthwhile(commit):
+            return
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(1, "deltasql-bounds")
+        self._places.acquire()
+        self._pool.submit(self._store, key, commit_id, commit)
+
+    def _store(self, key: int, commit_id: int, commit: TableCommit) -> None:
+        try:
+            blocks = [(key, commit_id, *block) for block in encode_commit(commit)]
+            with self._database.connection() as connection:
+                copy_rows(connection, "dl_column_bounds", (*KEY_COLUMNS, *COLUMNS), blocks)
+        except Exception:
+            _log.warning("table %s: the bounds of a commit were not stored", commit.state.name, exc_info=True)
+        finally:
+            self._places.release()
+
+    def settle(self) -> None:
+        """Wait until everything taken over is stored."""
         if self._pool is not None:
-            self._blocks = {c.state.table_id: self._pool.submit(encode_commit, c) for c in self._commits}
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
-
-    def blocks(self, commit: TableCommit) -> list[tuple[str, bytes]]:
-        """A block per column; none for a small commit."""
-        block = self._blocks.get(commit.state.table_id)
-        return block.result() if block else []
+            self._pool.shutdown(wait=True)
+            self._pool = None
 
 
 def worthwhile(commit: TableCommit) -> bool:

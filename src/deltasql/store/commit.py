@@ -8,7 +8,7 @@ order, winners are examined under the lock, and the same `dl_commit` writes the 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -29,7 +29,8 @@ from deltasql.errors import (
     ValidationError,
     VersionConflict,
 )
-from deltasql.store import bounds, outcome, rows
+from deltasql.store import outcome, rows
+from deltasql.store.bounds import BoundsWriter
 from deltasql.store.database import Connection, Database, Row, copy_places, copy_rows, fetch, milliseconds
 from deltasql.store.queries import queries
 from deltasql.store.rows import Partitions, Placed, loads
@@ -93,7 +94,7 @@ class Misplaced(Exception):
 
 
 def commit(
-    database: Database, commits: Sequence[TableCommit], txn: Transaction, encoder: bounds.Encoder
+    database: Database, commits: Sequence[TableCommit], txn: Transaction, bounds: BoundsWriter
 ) -> dict[str, Committed]:
     """Commit all tables or none. Each was validated before; the result is durable when this returns."""
     ordered = sorted(commits, key=lambda c: c.state.table_key)
@@ -102,7 +103,10 @@ def commit(
     applied: dict[str, Committed] = {}
     while parts:
         try:
-            return applied | _commit_parts(database, parts, txn, encoder)
+            landed = _commit_parts(database, parts, txn)
+            for part in parts:
+                bounds.store(part.key, part.commit_id, part.commit)
+            return applied | landed
         except AppliedBefore as before:
             part = next(p for p in parts if p.key == before.table_key)
             parts.remove(part)
@@ -111,16 +115,14 @@ def commit(
     return applied
 
 
-def _commit_parts(
-    database: Database, parts: Sequence[Part], txn: Transaction, encoder: bounds.Encoder
-) -> dict[str, Committed]:
+def _commit_parts(database: Database, parts: Sequence[Part], txn: Transaction) -> dict[str, Committed]:
     files = sum(part.commit.changes.num_files for part in parts)
     creates = any(part.commit.create for part in parts)
     small = files < database.config["writer.copy_threshold"] and not txn.timeout and not creates
     run = _in_one_call if small else _in_steps
     for _ in range(_PLACING_ATTEMPTS):
         try:
-            return _attempt(_Attempt(database, parts, txn, encoder), run)
+            return _attempt(_Attempt(database, parts, txn), run)
         except ExamineWinners:
             run = _in_steps
         except Misplaced:
@@ -135,7 +137,6 @@ class _Attempt:
     database: Database
     parts: Sequence[Part]
     txn: Transaction
-    encoder: bounds.Encoder
     sent: outcome.Sent = field(default_factory=outcome.Sent)
 
 
@@ -168,7 +169,7 @@ def _in_steps(connection: Connection, attempt: _Attempt) -> dict[str, Committed]
     for part in parts:
         place_removes(connection, part)
         place_files_of_others(connection, part)
-        stage(connection, part, attempt.encoder)
+        stage(connection, part)
     heads = lock_heads(connection, parts)
     for part in parts:
         examine_winners(connection, part, heads)
@@ -312,7 +313,8 @@ def place_files_of_others(connection: Connection, part: Part) -> None:
 
 def _foreign(part: Part) -> list[str]:
     """The paths that this transaction adds and did not name."""
-    return [a.path for a in part.commit.changes.adds if part.token not in a.path]
+    paths = [a.path for a in part.commit.changes.adds]
+    return [] if rows.all_named_by(part.token, paths) else [path for path in paths if part.token not in path]
 
 
 def _next_gen(found: Sequence[Row]) -> int:
@@ -337,24 +339,24 @@ def _place(row: Row) -> Placed:
     return Placed(row["commit_id"], row["ord"])
 
 
-def stage(connection: Connection, part: Part, encoder: bounds.Encoder) -> None:
+def stage(connection: Connection, part: Part) -> None:
     """Copy all file rows in, before any lock. They stay invisible until COMMIT."""
     changes = part.commit.changes
     part.partitions = Partitions()
     if changes.adds:
-        adds = rows.add_rows(changes.adds, part.token, part.gens, part.partitions)
-        _copy(connection, part, "dl_add_files", rows.ADD_COLUMNS, adds)
+        key = (part.key, part.commit_id)
+        adds = rows.add_rows(changes.adds, part.token, part.gens, part.partitions, *key)
+        copy_rows(connection, "dl_add_files", (*rows.KEY_COLUMNS, *rows.ADD_COLUMNS), adds)
     removes = rows.remove_rows(changes.removes, part.places, part.superseded)
     _copy(connection, part, "dl_remove_files", rows.REMOVE_COLUMNS, removes)
     _copy(connection, part, "dl_cdc_files", rows.CDC_COLUMNS, rows.cdc_rows(changes.cdc))
     copy_places(connection, part.key, part.commit_id, part.partitions.places())
-    _copy(connection, part, "dl_column_bounds", bounds.COLUMNS, encoder.blocks(part.commit))
 
 
 def _copy(
-    connection: Connection, part: Part, table: str, columns: rows.Columns, values: Iterable[tuple[Any, ...]]
+    connection: Connection, part: Part, table: str, columns: rows.Columns, values: Sequence[tuple[Any, ...]]
 ) -> None:
-    if not isinstance(values, list) or values:
+    if values:
         key = (part.key, part.commit_id)
         copy_rows(connection, table, (*rows.KEY_COLUMNS, *columns), (key + row for row in values))
 

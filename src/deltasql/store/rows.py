@@ -154,20 +154,28 @@ def partition_key(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 
 
+def all_named_by(token: str, paths: Sequence[str]) -> bool:
+    """Do all these files carry a transaction's token? One look at all of them together, where that tells."""
+    return "\n".join(paths).count(token) == len(paths) or all(token in path for path in paths)
+
+
 def add_rows(
-    adds: Sequence[Add], token: str, gens: Mapping[str, int], partitions: Partitions
+    adds: Sequence[Add], token: str, gens: Mapping[str, int], partitions: Partitions, *prefix: int
 ) -> Iterator[tuple[Any, ...]]:
-    """A row per add, in `ADD_COLUMNS` order. Built by column: a commit may hold 100,000 files."""
+    """A row per add: the prefix, then `ADD_COLUMNS`. Built by column: a commit may hold 100,000 files."""
     keys, texts = partitions.place([a.partition_values for a in adds])
     extras = [a.extra or None for a in adds]
+    paths = [a.path for a in adds]
+    fresh = not gens and all_named_by(token, paths)
     return zip(
+        *map(repeat, prefix),
         range(len(adds)),
         [a.size for a in adds],
         [a.modification_time for a in adds],
         keys,
         [a.data_change for a in adds],
-        [None if token in a.path else gens.get(a.path, 0) for a in adds],
-        [a.path for a in adds],
+        repeat(None) if fresh else [None if token in path else gens.get(path, 0) for path in paths],
+        paths,
         texts,
         [a.stats for a in adds],
         _texts([a.tags for a in adds]),

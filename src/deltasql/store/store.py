@@ -17,7 +17,7 @@ from deltasql.core.uri import split_name
 from deltasql.core.validate import validate
 from deltasql.errors import TableNotFound, ValidationError
 from deltasql.store import migrations
-from deltasql.store.bounds import Encoder
+from deltasql.store.bounds import BoundsWriter
 from deltasql.store.commit import Committed, Transaction, commit
 from deltasql.store.database import Database
 from deltasql.store.records import HistoryEntry, TableInfo
@@ -36,6 +36,7 @@ class Store:
         self.config = config
         self._database = Database(dsn, config)
         self._snapshots = Snapshots(self._database)
+        self._bounds = BoundsWriter(self._database)
         self._same: dict[str, bool] = {}
         self._states: dict[str, TableState] = {}
 
@@ -63,7 +64,8 @@ class Store:
         migrations.create_roles(self._database)
 
     def close(self) -> None:
-        """Give every connection back."""
+        """Finish what follows commits in the background, and give every connection back."""
+        self.settle()
         self._snapshots.close()
         self._database.close()
 
@@ -114,10 +116,13 @@ class Store:
 
     def commit(self, commits: Sequence[TableCommit], txn: Transaction) -> dict[str, Committed]:
         """Validate every table's part, then commit all of them or none."""
-        with Encoder(commits) as encoder:
-            for part in commits:
-                validate(part.changes, part.state)
-            return commit(self._database, commits, txn, encoder)
+        for part in commits:
+            validate(part.changes, part.state)
+        return commit(self._database, commits, txn, self._bounds)
+
+    def settle(self) -> None:
+        """Wait for what follows a commit in the background."""
+        self._bounds.settle()
 
     def committed(self, txn_id: str) -> dict[str, int]:
         """The versions that a transaction became; empty if it did not land."""
