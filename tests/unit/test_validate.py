@@ -98,7 +98,9 @@ def test_illegal(actions: list[Any], hint: str) -> None:
     assert caught.value.table == "shop.orders"
 
 
-@pytest.mark.parametrize("bad", [{}, {"day": "", "id": "1"}, {"day": ""}, {"day": 5}, {"day": "a\x00"}, {"dya": "x"}])
+@pytest.mark.parametrize(
+    "bad", [{}, {"day": "", "id": "1"}, {"day": ""}, {"day": 5}, {"day": "a\x00"}, {"dya": "x"}, {"day": "2026-13-01"}]
+)
 def test_partition_values(bad: dict[str, Any]) -> None:
     check(add(partition_values={"day": "2026-01-01"}), add(partition_values={"day": None}), at=state(("day",)))
     with pytest.raises(ValidationError):

@@ -13,11 +13,13 @@ from typing import Any, NoReturn
 from urllib.parse import unquote
 
 import msgspec
+import pyarrow as pa
 
 from deltasql.core.actions import Add, Cdc, Metadata, Remove
 from deltasql.core.changes import Changes, TableState
+from deltasql.core.partition_bounds import partition_bounds
 from deltasql.core.protocol import check_change, check_protocol, features_of
-from deltasql.core.schema import validate_schema
+from deltasql.core.schema import arrow_schema, validate_schema
 from deltasql.errors import UnsupportedFeature, ValidationError
 
 # Absolute paths; control characters and backslashes; empty, "." and ".." segments; names that Spark skips because
@@ -33,6 +35,7 @@ _SHAPE = bytes(range(256)).translate(
     )
 )
 _CHANGE_DATA = "_change_data/"
+_FAR_DATE = re.compile(r"[+-]\d{4,}-\d\d-\d\d")
 _MAX_PATH = 4096
 _MAX_INT64 = 2**63 - 1
 
@@ -123,12 +126,11 @@ def _check_string_map(table: str, what: str, values: Any) -> None:
 
 def _check_files(changes: Changes, state: TableState) -> None:
     metadata = changes.metadata[0] if changes.metadata else state.metadata
-    columns = metadata.partition_columns if metadata else ()
     _check_paths(changes, state.name)
     _check_sizes(changes, state.name)
     _check_flags(changes, state.name)
-    _check_partition_values(changes.adds, columns, state.name)
-    _check_partition_values(changes.cdc, columns, state.name)
+    _check_partition_values(changes.adds, metadata, state.name)
+    _check_partition_values(changes.cdc, metadata, state.name)
     _check_texts(changes, state.name)
     _check_pairs(changes, state.name)
     _check_append_only(changes, metadata, state.name)
@@ -216,13 +218,16 @@ def all_of(values: Iterable[Any], kind: type) -> bool:
     return set(map(type, values)) <= {kind}
 
 
-def _check_partition_values(files: Sequence[Add | Cdc], columns: Sequence[str], table: str) -> None:
+def _check_partition_values(files: Sequence[Add | Cdc], metadata: Metadata | None, table: str) -> None:
+    columns = metadata.partition_columns if metadata else ()
     given = [f.partition_values for f in files]
     try:
         if set(map(len, given)) <= {len(columns)}:
             for column in columns:
-                for value in {values[column] for values in given}:
+                distinct = {values[column] for values in given}
+                for value in distinct:
                     _check_partition_value(column, value, table)
+                _check_partition_type(column, sorted(distinct - {None}), metadata, table)
             return
     except KeyError:
         pass  # the search below names the file
@@ -244,6 +249,19 @@ def _check_partition_value(column: str, value: Any, table: str) -> None:
             f"for null; got {value!r}",
             value,
         )
+
+
+def _check_partition_type(column: str, values: Sequence[Any], metadata: Metadata | None, table: str) -> None:
+    """Readers fail on a whole number, a date or a truth value that cannot be read; the other types have many forms."""
+    kind = arrow_schema(metadata.schema_string).field(column).type if metadata else pa.null()
+    if not (pa.types.is_integer(kind) or pa.types.is_date(kind) or pa.types.is_boolean(kind)):
+        return
+    readable = partition_bounds(pa.array(values, pa.string()), kind).min
+    if not readable.null_count:
+        return
+    for value, read in zip(values, readable, strict=True):
+        if not read.is_valid and not _FAR_DATE.fullmatch(value):
+            _fail(table, f"partition column {column!r} is {kind}, and {value!r} is none", value)
 
 
 def _check_texts(changes: Changes, table: str) -> None:
