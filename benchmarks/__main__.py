@@ -14,6 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import psycopg
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -99,7 +100,7 @@ _HEAD = ("suite", "what", "deltasql", "baseline", "ratio", "target", "holds")
 
 
 def _show(results: list[Result]) -> None:
-    table = Table(*_HEAD)
+    table = Table(*_HEAD, box=SIMPLE_HEAD)
     for line in _lines(results):
         table.add_row(*line)
     Console().print(table)
