@@ -419,7 +419,7 @@ def finish(
         "txn_id": txn.txn_id,
         "author": txn.author,
         "message": txn.message,
-        "tables": Jsonb(request, dumps=rows.dumps),
+        "tables": Jsonb(request, dumps=rows.encode),
     }
     landed = connection.execute(queries()["commit"], params, prepare=True).fetchall()
     ids = {part.key: part.commit.state.table_id for part in parts}

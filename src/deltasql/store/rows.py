@@ -74,12 +74,13 @@ CDC_COLUMNS: Columns = (
 )
 KEY_COLUMNS: Columns = (("table_key", "int4"), ("commit_id", "int8"))
 
-_encode = msgspec.json.Encoder(order="sorted").encode
+_sorted = msgspec.json.Encoder(order="sorted")
+encode = msgspec.json.Encoder().encode
 
 
 def dumps(value: Any) -> str:
     """Compact JSON with sorted keys."""
-    return _encode(value).decode()
+    return _sorted.encode(value).decode()
 
 
 def loads(text: str) -> Any:
