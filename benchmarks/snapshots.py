@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from rich.progress import Progress
 
@@ -104,7 +105,8 @@ def _refresh(lake: deltasql.Lake, table: deltasql.Table) -> float:
 def in_a_new_process(dsn: str, table_id: str, where: str) -> float:
     """Milliseconds of the first question that a process asks, imports and the connection not counted."""
     command = [sys.executable, "-m", "benchmarks.snapshots", dsn, table_id, where]
-    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    root = Path(__file__).parents[1]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True, cwd=root).stdout)
 
 
 if __name__ == "__main__":
