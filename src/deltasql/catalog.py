@@ -19,11 +19,11 @@ from deltasql import objects
 from deltasql.config import Config
 from deltasql.core.actions import Action, Add, CommitInfo, Metadata, Protocol
 from deltasql.core.changes import NewTable, Reads, TableState
-from deltasql.core.protocol import FEATURES, needed_features, protocol_for
+from deltasql.core.protocol import needed_features, protocol_for, unsupported
 from deltasql.core.schema import arrow_schema, schema_metadata_keys, schema_string, schema_types
 from deltasql.core.uri import Target, parse_lake_url, parse_table_uri, redact, split_name
 from deltasql.embedded import EmbeddedServer
-from deltasql.errors import TableExists, UnsupportedFeature, UsageError, ValidationError
+from deltasql.errors import UnsupportedFeature, UsageError, ValidationError
 from deltasql.parquet import ParquetFile, adds_from_parquet
 from deltasql.store import HistoryEntry, SqlTxnLogReader, Store, TableInfo
 from deltasql.store.reader import Moment, moment
@@ -121,7 +121,7 @@ class Lake:
             description=description,
             created_time=time.time_ns() // 1_000_000,
         )
-        place = self._location(full, namespace, table, table_id, location)
+        place = self._location(namespace, table, table_id, location)
         state = TableState(0, table_id, full, -1, None, None, place)
         info = CommitInfo("CREATE TABLE", _create_parameters(metadata))
         txn = MultiTableTransaction(self.store)
@@ -129,16 +129,10 @@ class Lake:
         txn.commit()
         return Table(self, table_id, full)
 
-    def _location(self, full: str, namespace: str, table: str, table_id: str, given: str | None) -> str:
-        """Where a new table's files go; never into the directory of another table."""
+    def _location(self, namespace: str, table: str, table_id: str, given: str | None) -> str:
+        """Where a new table's files go; by default a directory that holds nothing yet."""
         if given is not None:
-            place = _absolute(given)
-            other = self.store.overlapping(place)
-            if other is not None:
-                raise TableExists(
-                    full, f"the location {place} of {full} overlaps that of table {other}: choose another one."
-                )
-            return place
+            return _absolute(given)
         place = _absolute(f"{self._tables_root()}/{namespace}/{table}")
         taken = self.store.location_used(place) or objects.exists_below(place)
         return f"{place}-{table_id[:8]}" if taken else place
@@ -181,11 +175,11 @@ class Lake:
 
     def snapshot(self, timestamp: Moment | None = None) -> LakeSnapshot:
         """One consistent point over all tables: now, or at a moment."""
-        if timestamp is None:
-            versions = {info.name: info.version for info in self.tables()}
-        else:
+        infos = self.tables()
+        versions = {info.name: info.version for info in infos}
+        if timestamp is not None:
             versions = self.store.versions_at(moment(timestamp))
-        return LakeSnapshot(self, versions)
+        return LakeSnapshot(self, versions, {info.name: info.id for info in infos})
 
 
 class Table:
@@ -303,13 +297,14 @@ class LakeSnapshot:
 
     lake: Lake
     versions: Mapping[str, int]
+    ids: Mapping[str, str]
 
     def files(self, name: str, where: str | None = None) -> pa.Table:
         """The files of one table in this snapshot."""
-        table = self.lake.table(name)
-        if table.name not in self.versions:
-            raise ValidationError(f"table {table.name} is not part of this snapshot", table=table.name)
-        return table.files(where, version=self.versions[table.name])
+        full = ".".join(split_name(name))
+        if full not in self.versions or full not in self.ids:
+            raise ValidationError(f"table {full} is not part of this snapshot", table=full)
+        return Table(self.lake, self.ids[full], full).files(where, version=self.versions[full])
 
 
 class Transaction:
@@ -458,10 +453,10 @@ def _configuration(
 def _protocol(table: str, configuration: Mapping[str, str], text: str) -> Protocol:
     needed = set(needed_features(configuration, schema_types(text), schema_metadata_keys(text)))
     needed |= {k.removeprefix("delta.feature.") for k in configuration if k.startswith("delta.feature.")}
-    unknown = tuple(sorted(needed - FEATURES.keys()))
+    unknown = unsupported(needed)
     if unknown:
         raise UnsupportedFeature(
-            f"table {table}: this release of deltasql does not know the table feature {', '.join(unknown)}",
+            f"table {table}: this release of deltasql does not support the table feature {', '.join(unknown)}",
             features=unknown,
             table=table,
         )

@@ -67,14 +67,14 @@ class MultiTableTransaction:
         config = store.config
         self._store = store
         self._isolation = _isolation(isolation)
-        self._timeout = None if timeout is None else _checked("timeout", duration, timeout)
-        self._max_tables = _checked("max_tables", count, max_tables or config["transaction.max_tables"])
-        self._max_files = _checked(
-            "max_files_per_table", count, max_files_per_table or config["transaction.max_files_per_table"]
-        )
+        self._timeout = None if timeout is None else _checked("timeout", positive, timeout)
+        limit = config["transaction.max_tables"] if max_tables is None else max_tables
+        self._max_tables = _checked("max_tables", count, limit)
+        limit = config["transaction.max_files_per_table"] if max_files_per_table is None else max_files_per_table
+        self._max_files = _checked("max_files_per_table", count, limit)
         self._author = author
         self._message = message
-        self._app = None if app is None else Txn(*app)
+        self._app = _app(app)
         self._staged: dict[str, _Staged] = {}
         self._over: str | None = None
         self.id = str(uuid.uuid4())
@@ -231,6 +231,23 @@ def _isolation(name: str | None) -> str | None:
 def _isolation_of(state: TableState) -> str:
     configured = state.metadata.configuration.get("delta.isolationLevel", "") if state.metadata else ""
     return configured if configured in _ISOLATION.values() else WRITE_SERIALIZABLE
+
+
+def _app(app: Any) -> Txn | None:
+    if app is None:
+        return None
+    match app:
+        case (str(app_id), int(version)) if app_id and not isinstance(version, bool):
+            return Txn(app_id, version)
+    raise UsageError(f"app must be an application id and a version, as in ('stream', 7), got {app!r}", value=app)
+
+
+def positive(value: Any) -> float:
+    """A duration longer than nothing."""
+    seconds = duration(value)
+    if seconds <= 0:
+        raise ValueError("a duration longer than 0")
+    return seconds
 
 
 def _checked(name: str, read: Any, value: Any) -> Any:

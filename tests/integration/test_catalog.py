@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -55,6 +56,32 @@ class TestCreate:
             make_table("other", location=f"{tmp_path}/a{inside}")
         make_table("sibling", location=f"{tmp_path}/ab")
 
+    def test_a_default_location_inside_another_table(self, lake: deltasql.Lake, namespace: str) -> None:
+        lake.create_table(f"{namespace}.a", "id INT", location=f".deltasql/tables/{namespace}")
+        with pytest.raises(deltasql.TableExists, match="overlaps"):
+            lake.create_table(f"{namespace}.b", "id INT")
+
+    def test_nested_locations_created_at_once(self, lake: deltasql.Lake, namespace: str, tmp_path: Path) -> None:
+        outcomes: list[object] = []
+
+        def create(name: str, place: Path) -> None:
+            try:
+                outcomes.append(lake.create_table(f"{namespace}.{name}", "id INT", location=str(place)))
+            except deltasql.TableExists as error:
+                outcomes.append(error)
+
+        for i in range(5):
+            root = tmp_path / str(i)
+            threads = [
+                threading.Thread(target=create, args=(f"a{i}", root)),
+                threading.Thread(target=create, args=(f"b{i}", root / "in")),
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        assert sum(isinstance(o, deltasql.Table) for o in outcomes) == 5
+
     @pytest.mark.parametrize(
         ("options", "hint"),
         [
@@ -66,6 +93,7 @@ class TestCreate:
             ({"properties": {"a": 1}}, "strings"),
             ({"properties": {"deltasql.mirror.mod": "x"}}, r"mirror\.mode"),
             ({"properties": {"delta.enableRowTracking": "true", "delta.feature.rowTracking": "supported"}}, "rowTracking"),
+            ({"properties": {"delta.columnMapping.mode": "name"}}, "columnMapping"),
             ({"name": "a.b.c"}, "namespace"),
             ({"name": "we ird"}, "we_ird"),
         ],

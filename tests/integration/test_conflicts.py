@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 import deltasql
@@ -339,6 +340,15 @@ class TestApplications:
         ours.commit()
         assert table.version == 2
 
+    def test_several_applications_of_which_some_were_applied(
+        self, lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]
+    ) -> None:
+        table = make_table()
+        commit(lake, table, Change(add(), Txn("y", 1)))
+        with pytest.raises(deltasql.ConcurrentTransaction, match="some of our"):
+            commit(lake, table, Change(add(), Txn("y", 1), Txn("z", 1)))
+        assert table.version == 1
+
     def test_same_domain(self, lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]) -> None:
         table = make_table(properties={"delta.feature.domainMetadata": "supported"})
         loser = staged(lake, table, Change(DomainMetadata("a", "1"), add()))
@@ -390,3 +400,117 @@ def test_a_path_added_again_replaces_the_file(lake: deltasql.Lake, make_table: C
     assert table.files().num_rows == 102
     assert table.files(version=2)["size"].to_pylist() == [2]
     assert lake.tables()[[i.name for i in lake.tables()].index(table.name)].num_files == 102
+
+
+class TestFilesNamedByTheirTransaction:
+    """A name with a transaction's token is known to be new, is found by its path, and is never in a table twice."""
+
+    def test_added_removed_and_added_again(
+        self, lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]
+    ) -> None:
+        table = make_table()
+        tx = lake.begin()
+        path = f"part{tx.token}.parquet"
+        tx.stage(table, [add(path), add("plain.parquet")])
+        tx.commit()
+        for _ in range(3):
+            commit(lake, table, Change(remove(path)))
+            assert paths(table.files()) == ["plain.parquet"]
+            commit(lake, table, Change(add(path)))
+            commit(lake, table, Change(add(path)))
+            assert paths(table.files()) == [path, "plain.parquet"]
+
+    def test_two_tokens_in_one_name(self, lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]) -> None:
+        table, first, second = make_table(), lake.begin(), lake.begin()
+        path = f"part{first.token}{second.token}.parquet"
+        second.stage(table, [add(path)])
+        second.commit()
+        commit(lake, table, Change(add(path)))
+        assert paths(table.files()) == [path]
+        commit(lake, table, Change(remove(path)))
+        assert paths(table.files()) == []
+
+    def test_a_token_twice_in_one_name_says_nothing_of_others(
+        self, lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]
+    ) -> None:
+        table, tx = make_table(), lake.begin()
+        tx.stage(table, [add(f"x{tx.token}/y{tx.token}.parquet"), add("plain.parquet")])
+        tx.commit()
+        commit(lake, table, Change(add("plain.parquet")))
+        assert len(paths(table.files())) == 2
+        commit(lake, table, Change(remove("plain.parquet")))
+        assert len(paths(table.files())) == 1
+
+    @pytest.mark.parametrize("count", [1, 100], ids=["one call", "copy"])
+    def test_files_taken_over_by_another_transaction(
+        self, lake: deltasql.Lake, make_table: Callable[..., deltasql.Table], count: int
+    ) -> None:
+        """A retry may commit the files of a transaction that failed; then that one can commit no more."""
+        table, owner = make_table(), lake.begin()
+        files = [add(f"part-{i}{owner.token}.parquet") for i in range(count)]
+        owner.stage(table, files)
+        commit(lake, table, Change(*files))
+        with pytest.raises(deltasql.ConcurrentTransaction, match="added by another"):
+            owner.commit()
+        assert len(paths(table.files())) == count
+        commit(lake, table, Change(remove(files[0].path)))
+        assert len(paths(table.files())) == count - 1
+
+
+class TestDeletionVectors:
+    """A file is a path with a deletion vector."""
+
+    @pytest.fixture
+    def table(self, lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]) -> deltasql.Table:
+        made = make_table(properties={"delta.enableDeletionVectors": "true"})
+        commit(lake, made, Change(add("p.parquet")))
+        return made
+
+    def test_a_vector_replaces_another(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
+        commit(lake, table, Change(remove("p.parquet"), add("p.parquet", deletion_vector=vector(1))))
+        again = remove("p.parquet", deletion_vector=vector(1))
+        commit(lake, table, Change(again, add("p.parquet", deletion_vector=vector(2))))
+        assert paths(table.files()) == ["p.parquet"]
+        assert "v2" in table.files()["deletion_vector"].to_pylist()[0]
+        commit(lake, table, Change(remove("p.parquet", deletion_vector=vector(2))))
+        assert paths(table.files()) == []
+
+    @pytest.mark.parametrize("action", [add, remove], ids=["add without its remove", "remove of another"])
+    def test_another_vector_is_another_file(
+        self, lake: deltasql.Lake, table: deltasql.Table, action: Callable[..., Any]
+    ) -> None:
+        with pytest.raises(deltasql.ValidationError, match="deletion vector"):
+            commit(lake, table, Change(action("p.parquet", deletion_vector=vector(1))))
+        assert table.version == 1
+
+    def test_a_vector_that_changed_under_us_is_a_conflict(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
+        loser = staged(lake, table, Change(remove("p.parquet"), add("q.parquet")))
+        commit(lake, table, Change(remove("p.parquet"), add("p.parquet", deletion_vector=vector(3))))
+        with pytest.raises(deltasql.ConcurrentDeleteDelete):
+            loser.commit()
+
+
+def vector(number: int) -> deltasql.DeletionVector:
+    return deltasql.DeletionVector("u", f"v{number}", 40, number, offset=1)
+
+
+class TestPartitionColumns:
+    def test_change_only_with_all_files_rewritten(
+        self, lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]
+    ) -> None:
+        table = make_table(schema="a BIGINT, b BIGINT", partition_by=["a"])
+        metadata = table.state().metadata
+        assert metadata is not None
+        other = msgspec.structs.replace(metadata, partition_columns=("b",))
+        old = [add(f"a={i}/f", partition_values={"a": str(i)}) for i in (1, 2)]
+        commit(lake, table, Change(*old))
+        new = add("b=1/f", partition_values={"b": "1"})
+        with pytest.raises(deltasql.ValidationError, match="1 files stay"):
+            commit(lake, table, Change(other, remove("a=1/f"), new))
+        late = staged(lake, table, Change(other, *(remove(f.path) for f in old), new))
+        commit(lake, table, Change(add("a=3/f", partition_values={"a": "3"})))
+        with pytest.raises(deltasql.ConcurrentAppend):
+            late.commit()
+        empty = make_table("empty", schema="a BIGINT, b BIGINT", partition_by=["a"])
+        commit(lake, empty, Change(msgspec.structs.replace(other, id=empty.id)))
+        assert empty.partition_columns == ("b",)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 
+import psycopg
 import pytest
 
 import deltasql
@@ -199,6 +201,31 @@ class TestManyTables:
         moment = a.history()[3].timestamp
         then = lake.snapshot(timestamp=moment)
         assert then.versions[a.name] == then.versions[b.name] == a.version - 3
+
+    def test_a_snapshot_outlives_its_tables(self, lake: deltasql.Lake, make_table: Make) -> None:
+        """A table of the same name is not the same table."""
+        table = make_table()
+        append(lake, table, add("old.parquet"))
+        point = lake.snapshot()
+        lake.drop_table(table.name)
+        append(lake, make_table(), add("new.parquet"))
+        with pytest.raises(deltasql.TableNotFound):
+            point.files(table.name)
+
+    def test_a_moment_in_the_past_stays_as_it_was(self, lake: deltasql.Lake, make_table: Make) -> None:
+        """A commit that waits for the lock takes its time when it gets the lock, not when it began to wait."""
+        table = make_table()
+        with psycopg.connect(lake.dsn, options="-c search_path=deltasql") as other:
+            other.execute("select from dl_tables where table_id = %s for update", [table.id])
+            writer = threading.Thread(target=append, args=(lake, table, add()))
+            writer.start()
+            time.sleep(0.3)
+            moment = datetime.now(UTC)
+            before = lake.snapshot(timestamp=moment).versions[table.name]
+            other.rollback()
+            writer.join()
+        assert table.version == 1
+        assert lake.snapshot(timestamp=moment).versions[table.name] == before == 0
 
     def test_opening_is_not_slowed_by_history(self, lake: deltasql.Lake, make_table: Make) -> None:
         """The head and the metadata are found by index, however many versions there are."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+import time
+import uuid
 from collections.abc import Callable
 
 import pytest
 
 import deltasql
 from deltasql import CommitInfo, MultiTableTransaction
+from deltasql.core.changes import NewTable, TableState
 from tests.factories import add, paths, remove
 
 Make = Callable[..., deltasql.Table]
@@ -123,6 +127,66 @@ class TestLowLevel:
             txn.commit()
         assert (a.version, b.version) == (0, 0)
 
+    def test_a_new_table_and_an_old_one_in_one_transaction(
+        self, lake: deltasql.Lake, make_table: Make, namespace: str
+    ) -> None:
+        old, table_id = make_table("old"), str(uuid.uuid4())
+        state = TableState(0, table_id, f"{namespace}.new", -1, None, None)
+        schema = '{"type":"struct","fields":[{"name":"x","type":"string","nullable":true,"metadata":{}}]}'
+        txn = MultiTableTransaction(lake.store)
+        place = NewTable(namespace, "new", f"/tmp/{namespace}-{table_id}")
+        txn.create(state, place, [deltasql.Protocol(), deltasql.Metadata(id=table_id, schema_string=schema)])
+        txn.stage(old.id, [add()])
+        assert txn.commit() == {table_id: 0, old.id: 1}
+        assert lake.table(f"{namespace}.new").version == 0
+
+    def test_texts_that_cannot_be_stored(self, lake: deltasql.Lake, make_table: Make) -> None:
+        table = make_table()
+        for options in ({"author": "a\x00"}, {"message": "\ud800"}, {"app": ("x\x00", 1)}):
+            tx = lake.begin(**options)
+            tx.stage(table, [add()])
+            with pytest.raises(deltasql.ValidationError, match=table.name):
+                tx.commit()
+        assert table.version == 0
+
+
+class TestEndings:
+    def test_a_commit_that_landed_while_the_lake_closes_is_not_a_failure(
+        self, lake: deltasql.Lake, make_table: Make
+    ) -> None:
+        """Whatever a closing lake says to its writers, it never calls a commit that landed a failed one."""
+        table = make_table()
+        other = deltasql.connect(lake.dsn)
+        outcomes: dict[str, str] = {}
+
+        def write() -> None:
+            for _ in range(50):
+                tx = other.begin()
+                try:
+                    tx.stage(table.id, [add(lo=1, hi=2) for _ in range(70)])
+                    tx.commit()
+                    outcomes[str(tx.id)] = "landed"
+                except deltasql.DeltaSqlError:
+                    outcomes[str(tx.id)] = "failed"
+                    return
+
+        threads = [threading.Thread(target=write) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.3)
+        other.close()
+        for thread in threads:
+            thread.join()
+        assert "landed" in outcomes.values()
+        for txn_id, outcome in outcomes.items():
+            assert bool(lake.store.committed(txn_id)) == (outcome == "landed")
+
+    def test_a_closed_lake_says_so(self, lake: deltasql.Lake) -> None:
+        other = deltasql.connect(lake.dsn)
+        other.close()
+        with pytest.raises(deltasql.UsageError, match="closed"):
+            other.tables()
+
 
 class TestLimits:
     def test_tables(self, lake: deltasql.Lake, make_table: Make) -> None:
@@ -165,7 +229,17 @@ class TestLimits:
                 tx.commit()
 
     @pytest.mark.parametrize(
-        "options", [{"timeout": "soon"}, {"max_tables": -1}, {"isolation": "chaos"}, {"max_files_per_table": "x"}]
+        "options",
+        [
+            {"timeout": 0},
+            {"max_tables": 0},
+            {"app": "x"},
+            {"app": ("x", "1")},
+            {"timeout": "soon"},
+            {"max_tables": -1},
+            {"isolation": "chaos"},
+            {"max_files_per_table": "x"},
+        ],
     )
     def test_nonsense(self, lake: deltasql.Lake, options: dict[str, object]) -> None:
         with pytest.raises(deltasql.UsageError, match=next(iter(options))):

@@ -32,7 +32,7 @@ DV = DeletionVector("u", "x", 1, 1)
 
 def state(partition_by: tuple[str, ...] = (), version: int = 3, protocol: Any = None, **conf: str) -> TableState:
     metadata = Metadata(id="i", schema_string=SCHEMA, partition_columns=partition_by, configuration=conf)
-    return TableState(1, "id", "shop.orders", version, metadata, protocol or Protocol(1, 2))
+    return TableState(1, "id", "shop.orders", version, metadata, protocol or Protocol(1, 2), num_files=5)
 
 
 def check(*actions: Any, at: TableState | None = None) -> None:
@@ -86,6 +86,9 @@ BAD: list[tuple[str, list[Any], str]] = [
     ("configuration of numbers", [Metadata(id="i", schema_string=SCHEMA, configuration={"a": 1})], "strings"),
     ("metadata without id", [Metadata(id="", schema_string=SCHEMA)], "id"),
     ("new partitioning, old files", [Metadata(id="i", schema_string=SCHEMA, partition_columns=("day",))], "rewrite"),
+    ("two stats in one text", [add(stats='{"numRecords":1},{"numRecords":2}')], "JSON object"),
+    ("half a surrogate pair", [add("a\ud800.parquet")], "Unicode"),
+    ("txn version too large", [Txn("a", 2**70)], "txn version"),
     ("long path", [add("x" * 5000)], "4096"),
 ]  # fmt: skip
 
@@ -143,6 +146,22 @@ class TestProtocol:
         with pytest.raises(UnsupportedFeature, match="catalogManaged") as caught:
             check(add(), at=state(protocol=newer))
         assert caught.value.features == ("catalogManaged",)
+
+    @pytest.mark.parametrize(
+        ("configuration", "feature"),
+        [
+            ({"delta.constraints.a": "id > 0"}, "checkConstraints"),
+            ({"delta.enableDeletionVectors": "true"}, "deletionV"),
+        ],
+    )
+    def test_metadata_needs_its_features(self, configuration: dict[str, str], feature: str) -> None:
+        with pytest.raises(UnsupportedFeature, match=feature):
+            check(Metadata(id="i", schema_string=SCHEMA, configuration=configuration))
+
+    @pytest.mark.parametrize("protocol", [Protocol(2, 5), Protocol(3, 7, ("columnMapping",), ("columnMapping",))])
+    def test_column_mapping_is_refused_by_name(self, protocol: Protocol) -> None:
+        with pytest.raises(UnsupportedFeature, match="columnMapping"):
+            check(protocol)
 
     def test_append_only(self) -> None:
         table = state(**{"delta.appendOnly": "true"})

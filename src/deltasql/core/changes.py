@@ -40,6 +40,10 @@ class Changes:
     @classmethod
     def of(cls, actions: Iterable[Action], table: str) -> Changes:
         """Sort actions by kind; anything that is not an action is refused."""
+        if isinstance(actions, Action):
+            raise ValidationError(
+                f"table {table}: stage a list of actions, as in [{type(actions).__name__}(…)]", table=table
+            )
         kinds: dict[type[Any], list[Any]] = {kind: [] for kind in _FIELDS}
         for position, action in enumerate(actions):
             try:
@@ -110,6 +114,7 @@ class TableState:
     metadata: Metadata | None
     protocol: Protocol | None
     location: str = ""
+    num_files: int = 0
     shape_version: int = -1
     """The last version that changed metadata or protocol: those of this state hold from there on."""
 
@@ -137,6 +142,12 @@ class TableCommit:
     expected_version: int | None = None
     isolation: str = WRITE_SERIALIZABLE
     create: NewTable | None = None
+
+    @property
+    def repartitions(self) -> bool:
+        """Does it change the partition columns, so that every file must be one of its own?"""
+        before, after = self.state.metadata, self.changes.metadata
+        return bool(before and after and before.partition_columns != after[0].partition_columns)
 
     @property
     def is_blind_append(self) -> bool:

@@ -157,8 +157,11 @@ def _candidates(ours: TableCommit, winner: Winner) -> list[AddedFile]:
 
 
 def _rewritten_under_us(ours: TableCommit, winner: Winner) -> bool:
-    """A schema change assumes the rows it saw; a winner that rewrote rows did so under the old schema."""
-    return bool(ours.changes.metadata) and not winner.is_blind_append
+    """A schema change assumes the rows it saw; a winner that rewrote rows did so under the old schema.
+
+    New partition columns assume that no file of the old ones is left, so any file that was added is one too many.
+    """
+    return ours.repartitions or (bool(ours.changes.metadata) and not winner.is_blind_append)
 
 
 def first_match(candidates: Sequence[AddedFile], ours: TableCommit) -> AddedFile | None:

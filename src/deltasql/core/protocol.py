@@ -16,6 +16,7 @@ class Feature:
     reads: bool
     legacy_reader: int | None = None
     legacy_writer: int | None = None
+    known: bool = True
 
 
 FEATURES: Mapping[str, Feature] = {
@@ -24,8 +25,8 @@ FEATURES: Mapping[str, Feature] = {
     "checkConstraints": Feature(False, None, 3),
     "changeDataFeed": Feature(False, None, 4),
     "generatedColumns": Feature(False, None, 4),
-    "columnMapping": Feature(True, 2, 5),
-    "identityColumns": Feature(False, None, 6),
+    "columnMapping": Feature(True, 2, 5, known=False),
+    "identityColumns": Feature(False, None, 6, known=False),
     "deletionVectors": Feature(True),
     "timestampNtz": Feature(True),
     "domainMetadata": Feature(False),
@@ -37,7 +38,7 @@ FEATURES: Mapping[str, Feature] = {
     "typeWidening-preview": Feature(True),
     "clustering": Feature(False),
 }
-"""The features a table of this release may have. Others are refused by name."""
+"""The features that are known by name. Those with `known=False`, and all others, are refused."""
 
 MAX_READER, MAX_WRITER = 3, 7
 
@@ -66,14 +67,19 @@ def check_protocol(protocol: Protocol, table: str) -> None:
             table=table,
         )
     _check_lists(protocol, table)
-    unknown = tuple(sorted(features_of(protocol) - FEATURES.keys()))
+    unknown = unsupported(features_of(protocol))
     if unknown:
         raise UnsupportedFeature(
-            f"table {table}: the protocol lists {', '.join(unknown)}, which this release of deltasql does not "
-            f"know: upgrade deltasql, or leave the feature out",
+            f"table {table}: the protocol asks for {', '.join(unknown)}, which this release of deltasql does not "
+            f"support: upgrade deltasql, or leave the feature out",
             features=unknown,
             table=table,
         )
+
+
+def unsupported(features: Collection[str]) -> tuple[str, ...]:
+    """Those of the features that this release refuses."""
+    return tuple(sorted(f for f in features if f not in FEATURES or not FEATURES[f].known))
 
 
 def _check_lists(protocol: Protocol, table: str) -> None:

@@ -18,8 +18,8 @@ import pyarrow as pa
 from deltasql.core.actions import Add, Cdc, Metadata, Remove
 from deltasql.core.changes import Changes, TableState
 from deltasql.core.partition_bounds import partition_bounds
-from deltasql.core.protocol import check_change, check_protocol, features_of
-from deltasql.core.schema import arrow_schema, validate_schema
+from deltasql.core.protocol import check_change, check_protocol, features_of, needed_features
+from deltasql.core.schema import arrow_schema, schema_metadata_keys, schema_types, validate_schema
 from deltasql.errors import UnsupportedFeature, ValidationError
 
 # Absolute paths; control characters and backslashes; empty, "." and ".." segments; names that Spark skips because
@@ -95,18 +95,27 @@ def _check_metadata(changes: Changes, state: TableState) -> None:
                 metadata.format.provider,
             )
         validate_schema(metadata.schema_string, metadata.partition_columns, state.name)
+        _check_features(metadata, changes, state)
         _check_same_partitioning(metadata, changes, state)
+
+
+def _check_features(metadata: Metadata, changes: Changes, state: TableState) -> None:
+    """Properties and columns that switch a feature on need a protocol that has it: readers refuse the table else."""
+    text = metadata.schema_string
+    for feature in sorted(needed_features(metadata.configuration, schema_types(text), schema_metadata_keys(text))):
+        _require(feature, "what the metadata switches on", changes, state)
 
 
 def _check_same_partitioning(metadata: Metadata, changes: Changes, state: TableState) -> None:
     """Live files keep their partition values, so other partition columns need every file to be written anew."""
     if state.metadata is None or state.metadata.partition_columns == metadata.partition_columns:
         return
-    if not changes.removes:
+    if len(changes.removes) != state.num_files:
         _fail(
             state.name,
             f"the partition columns change from {list(state.metadata.partition_columns)} to "
-            f"{list(metadata.partition_columns)} but the files stay: rewrite the table in the same commit",
+            f"{list(metadata.partition_columns)}, but {state.num_files - len(changes.removes)} files stay: rewrite the "
+            f"whole table in the same commit",
             metadata.partition_columns,
         )
 
@@ -171,6 +180,7 @@ def check_path(path: str, table: str, *, change_data: bool = False) -> None:
     below = path.removeprefix(_CHANGE_DATA) if change_data else path
     if len(path) > _MAX_PATH:
         _fail(table, f"the path {path[:80]!r}… has {len(path)} characters, {_MAX_PATH} at most", path)
+    _check_utf8(path, table)
     on_disk = unquote(below)
     if _ILLEGAL.search(below) or _ILLEGAL_DECODED.search(on_disk):
         _fail(
@@ -179,6 +189,13 @@ def check_path(path: str, table: str, *, change_data: bool = False) -> None:
             f"control characters, backslashes, empty segments or names that begin with '_' or '.'",
             path,
         )
+
+
+def _check_utf8(text: str, table: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        _fail(table, f"{text!r} is not valid Unicode", text)
 
 
 def _check_sizes(changes: Changes, table: str) -> None:
@@ -242,6 +259,8 @@ def _check_partition_values(files: Sequence[Add | Cdc], metadata: Metadata | Non
 
 
 def _check_partition_value(column: str, value: Any, table: str) -> None:
+    if type(value) is str:
+        _check_utf8(value, table)
     if value is not None and (type(value) is not str or not value or "\x00" in value):
         _fail(
             table,
@@ -273,8 +292,10 @@ def _check_texts(changes: Changes, table: str) -> None:
     if not stats:
         return
     try:
-        msgspec.json.decode("[" + ",".join(stats) + "]", type=list[_StatsHead])
+        whole = len(msgspec.json.decode("[" + ",".join(stats) + "]", type=list[_StatsHead])) == len(stats)
     except (msgspec.DecodeError, UnicodeEncodeError):
+        whole = False
+    if not whole:
         for text in stats:
             _check_stats(text, table)
 
@@ -352,7 +373,7 @@ def _require(feature: str, what: str, changes: Changes, state: TableState) -> No
 def _check_txns(changes: Changes, table: str) -> None:
     for txn in changes.txns:
         _check_text(table, "txn app_id", txn.app_id)
-        if type(txn.version) is not int:
+        if type(txn.version) is not int or abs(txn.version) > _MAX_INT64:
             _fail(
                 table,
                 f"txn version of {txn.app_id!r} must be a whole number, got {txn.version!r}",

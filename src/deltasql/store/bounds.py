@@ -21,30 +21,34 @@ COLUMNS: Columns = (("column_path", "text"), ("bounds", "bytea"))
 _log = logging.getLogger(__name__)
 
 _MIN_FILES = 64
-_MAX_WAITING = 4
+_MAX_WAITING = 8
 _MAX_COLUMNS = 32
 
 
 class BoundsWriter:
     """Stores the bounds of large commits after they have landed, in the background.
 
-    They are an index: a reader that finds none parses the statistics, so a commit does not wait for them, and one
-    that is lost costs time, not rows. A writer that is far ahead waits for a free place.
+    They are an index: a reader that finds none parses the statistics, so a commit does not wait for them, never fails
+    because of them, and goes without when too many are waiting already.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._pool: ThreadPoolExecutor | None = None
         self._places = threading.Semaphore(_MAX_WAITING)
+        self._lock = threading.Lock()
 
     def store(self, key: int, commit_id: int, commit: TableCommit) -> None:
         """Take over a commit that has landed."""
-        if not worthwhile(commit):
+        if not worthwhile(commit) or not self._places.acquire(blocking=False):
             return
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(1, "deltasql-bounds")
-        self._places.acquire()
-        self._pool.submit(self._store, key, commit_id, commit)
+        try:
+            with self._lock:
+                if self._pool is None:
+                    self._pool = ThreadPoolExecutor(1, "deltasql-bounds")
+                self._pool.submit(self._store, key, commit_id, commit)
+        except RuntimeError:  # the process is ending
+            self._places.release()
 
     def _store(self, key: int, commit_id: int, commit: TableCommit) -> None:
         try:
@@ -58,9 +62,10 @@ class BoundsWriter:
 
     def settle(self) -> None:
         """Wait until everything taken over is stored."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=True)
-            self._pool = None
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait=True)
 
 
 def worthwhile(commit: TableCommit) -> bool:

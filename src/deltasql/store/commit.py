@@ -12,16 +12,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import psycopg
 from psycopg.types.json import Jsonb
 
-from deltasql.core.actions import CommitInfo
+from deltasql.core.actions import Add, CommitInfo
 from deltasql.core.changes import TableCommit
 from deltasql.core.conflicts import AddedFile, RemovedFile, Winner, check, isolation_of
 from deltasql.errors import (
     CommitConflict,
+    ConcurrentTransaction,
     DatabaseError,
     DeltaSqlError,
     TableExists,
@@ -36,8 +38,10 @@ from deltasql.store.queries import queries
 from deltasql.store.rows import Partitions, Placed, loads
 from deltasql.store.sqlstate import is_connection_loss, translate, translated
 
-_PLACING_ATTEMPTS = 5
-_TOKEN = re.compile(r"-tx[0-9a-f]{32}")
+_PLACING_ATTEMPTS = 20
+# Any constant will do, as long as every deltasql process takes the same lock before it creates a table.
+_LOCATIONS_LOCK = 0x6C6F6361
+_TOKEN = re.compile(r"-tx([0-9a-f]{32})")
 _PLACE_CONSTRAINTS = ("dl_add_files_path_key", "dl_remove_files_add_key")
 _TABLE_CONSTRAINTS = ("dl_tables_name_key", "dl_tables_location_key")
 
@@ -73,6 +77,7 @@ class Part:
     places: dict[str, Placed] = field(default_factory=dict)
     gens: dict[str, int] = field(default_factory=dict)
     superseded: dict[str, Placed] = field(default_factory=dict)
+    borrowed: list[str] = field(default_factory=list)
     partitions: Partitions = field(default_factory=Partitions)
 
 
@@ -115,7 +120,7 @@ def commit(
     return applied
 
 
-def _commit_parts(database: Database, parts: Sequence[Part], txn: Transaction) -> dict[str, Committed]:
+def _commit_parts(database: Database, parts: list[Part], txn: Transaction) -> dict[str, Committed]:
     files = sum(part.commit.changes.num_files for part in parts)
     creates = any(part.commit.create for part in parts)
     small = files < database.config["writer.copy_threshold"] and not txn.timeout and not creates
@@ -135,7 +140,7 @@ class _Attempt:
     """What the two ways to commit work on."""
 
     database: Database
-    parts: Sequence[Part]
+    parts: list[Part]
     txn: Transaction
     sent: outcome.Sent = field(default_factory=outcome.Sent)
 
@@ -165,6 +170,7 @@ def _in_steps(connection: Connection, attempt: _Attempt) -> dict[str, Committed]
     begin(connection, attempt.database, attempt.txn)
     for part in parts:
         register(connection, part)
+    parts.sort(key=lambda part: part.key)
     precheck(connection, parts)
     for part in parts:
         place_removes(connection, part)
@@ -193,15 +199,43 @@ def _explain(error: psycopg.Error, parts: Sequence[Part]) -> Exception:
     commits = {part.key: part.commit for part in parts}
     known: dict[str, Callable[[], Exception]] = {
         "DL208": lambda: AppliedBefore(detail["key"], detail["version"]),
+        "DL207": lambda: _partly_applied(commits[detail["key"]], detail["version"]),
         "DL300": ExamineWinners,
+        "DL301": Misplaced,
+        "DL302": lambda: _taken_over(commits[detail["key"]]),
         "DL404": lambda: TableNotFound(commits[detail[0]].state.name),
         "DL409": lambda: _version_conflict(commits[detail["key"]], detail["actual"]),
     }
     return known.get(state, lambda: translate(error))()
 
 
+def _partly_applied(own: TableCommit, version: int) -> ConcurrentTransaction:
+    return ConcurrentTransaction(
+        "some of our application transactions were applied already, others not",
+        table_id=own.state.table_id,
+        table=own.state.name,
+        winner=version,
+    )
+
+
+def _taken_over(own: TableCommit) -> ConcurrentTransaction:
+    return ConcurrentTransaction(
+        "files that this transaction named were added by another one", table_id=own.state.table_id, table=own.state.name
+    )
+
+
 def _version_conflict(own: TableCommit, actual: int) -> VersionConflict:
     return VersionConflict(own.state.table_id, own.expected_version or 0, actual, own.state.name)
+
+
+def _overlap(full: str, location: str, other: Row) -> TableExists:
+    if other["name"] == full:
+        return TableExists(full)
+    return TableExists(
+        full,
+        f"the location {location} of {full} overlaps that of table {other['name']}, {other['location']}: choose "
+        f"another one.",
+    )
 
 
 def _table_exists(constraint: str, parts: Sequence[Part]) -> TableExists:
@@ -241,9 +275,12 @@ def begin(connection: Connection, database: Database, txn: Transaction) -> None:
 
 
 def register(connection: Connection, part: Part) -> None:
-    """Give a table that this transaction creates its key."""
+    """Give a table that this transaction creates its key. Its directory must not mix with that of another table."""
     new = part.commit.create
     if new is not None:
+        fetch(connection, "lock_locations", {"lock": _LOCATIONS_LOCK})
+        for other in fetch(connection, "overlapping", {"location": new.location}):
+            raise _overlap(part.commit.state.name, new.location, other)
         values = {"namespace": new.namespace, "name": new.name, "location": new.location}
         part.key = fetch(connection, "insert_table", {"table_id": part.commit.state.table_id, **values})[0]["table_key"]
 
@@ -255,7 +292,8 @@ def place_removes(connection: Connection, part: Part) -> None:
         return
     found = _find(connection, part, [r.path for r in removes])
     for remove in removes:
-        live = _live(found.get(remove.path, []))
+        vector = remove.deletion_vector.unique_id if remove.deletion_vector else None
+        live = [row for row in _live(found.get(remove.path, [])) if _vector_of(row) == vector]
         if not live:
             raise _not_live(connection, part, remove.path, found.get(remove.path, []))
         part.places[remove.path] = _place(live[-1])
@@ -278,8 +316,8 @@ def _not_live(connection: Connection, part: Part, path: str, found: Sequence[Row
     won = [w for r in removers for w in fetch(connection, "version_of_commit", {"commit_id": r})]
     if not any(w["version"] > state.version for w in won):
         return ValidationError(
-            f"table {state.name}: cannot remove {path!r}: it is not in the table at version {state.version}. Paths "
-            f"are compared byte for byte; `deltasql files {state.name}` lists them",
+            f"table {state.name}: cannot remove {path!r}: it is not in the table at version {state.version}, or has "
+            f"another deletion vector. Paths are compared byte for byte; `deltasql files {state.name}` lists them",
             table=state.name,
             table_id=state.table_id,
             value=path,
@@ -309,6 +347,9 @@ def place_files_of_others(connection: Connection, part: Part) -> None:
     known = [path for path in _foreign(part) if _TOKEN.search(path)]
     if known:
         place_adds(connection, part, known)
+        named = {UUID(token) for path in known for token in _TOKEN.findall(path)}
+        here = fetch(connection, "committed_here", {"table_key": part.key, "txn_ids": list(named)})
+        part.borrowed = sorted(str(txn) for txn in named - {row["txn_id"] for row in here})
 
 
 def _foreign(part: Part) -> list[str]:
@@ -323,16 +364,36 @@ def _next_gen(found: Sequence[Row]) -> int:
 
 def place_adds(connection: Connection, part: Part, paths: list[str]) -> None:
     """Give a path that was in the table before its next place; one that is still live is superseded."""
+    adds = {a.path: a for a in part.commit.changes.adds}
     for path, found in _find(connection, part, paths).items():
         part.gens[path] = _next_gen(found)
         if path not in part.places:
             for row in _live(found):
+                _check_same_file(part, adds[path], row)
                 part.superseded[path] = _place(row)
 
 
 def _live(found: Sequence[Row]) -> list[Row]:
     """The row that holds the path now; a place taken by another path of the same hash has no commit id."""
     return [row for row in found if row["commit_id"] is not None and row["removed_by"] is None]
+
+
+def _vector_of(row: Row) -> str | None:
+    vector = rows.vector_of(row["deletion_vector"])
+    return vector.unique_id if vector else None
+
+
+def _check_same_file(part: Part, add: Add, row: Row) -> None:
+    """A file is a path with a deletion vector: to Delta's readers the same path with another vector is another file."""
+    if _vector_of(row) != (add.deletion_vector.unique_id if add.deletion_vector else None):
+        state = part.commit.state
+        raise ValidationError(
+            f"table {state.name}: {add.path!r} is in the table with another deletion vector: remove it with that "
+            f"vector in the same commit",
+            table=state.name,
+            table_id=state.table_id,
+            value=add.path,
+        )
 
 
 def _place(row: Row) -> Placed:
@@ -452,6 +513,7 @@ def _request(part: Part, *, inline: bool, head: int | None = None) -> dict[str, 
     }
     optional: dict[str, Any] = {
         "expected": own.expected_version,
+        "borrowed": part.borrowed or None,
         "committer": info.user_name,
         "parameters": rows.dumps(info.operation_parameters) if info.operation_parameters is not None else None,
         "metadata": rows.metadata_json(changes.metadata[0]) if changes.metadata else None,
@@ -470,6 +532,19 @@ def _request(part: Part, *, inline: bool, head: int | None = None) -> dict[str, 
         optional["cdc"] = rows.cdc_rows(changes.cdc) or None
     optional["partitions"] = part.partitions.rows() or None
     return request | {key: value for key, value in optional.items() if value is not None}
+
+
+def check_texts(own: TableCommit, txn: Transaction) -> None:
+    """PostgreSQL keeps no NUL characters, and nobody keeps half of a surrogate pair."""
+    part = Part(own, 0, 0, "")
+    try:
+        encoded = rows.encode([_request(part, inline=False), txn.author, txn.message])
+    except UnicodeEncodeError as error:
+        raise ValidationError(
+            f"table {own.state.name}: a text is not valid Unicode: {error}", table=own.state.name
+        ) from None
+    if b"\\u0000" in encoded:
+        raise ValidationError(f"table {own.state.name}: a text holds a NUL character", table=own.state.name)
 
 
 def commit_info(own: TableCommit) -> CommitInfo:

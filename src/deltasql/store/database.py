@@ -85,6 +85,8 @@ class Database:
                 "this lake was opened in another process, and a connection cannot be shared across fork(): "
                 "call deltasql.connect() in this process"
             )
+        if self._pool.closed:
+            raise UsageError("this lake is closed: open it again with deltasql.connect()")
         connection = self._pool.getconn()
         while _is_stale(connection):
             self._pool.putconn(connection)

@@ -156,8 +156,8 @@ def partition_key(text: str) -> int:
 
 
 def all_named_by(token: str, paths: Sequence[str]) -> bool:
-    """Do all these files carry a transaction's token? One look at all of them together, where that tells."""
-    return "\n".join(paths).count(token) == len(paths) or all(token in path for path in paths)
+    """Do all these files carry a transaction's token? Most often all do, or none."""
+    return "\n".join(paths).count(token) >= len(paths) and all([token in path for path in paths])  # noqa: C419
 
 
 def add_rows(

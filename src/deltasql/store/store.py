@@ -18,7 +18,7 @@ from deltasql.core.validate import validate
 from deltasql.errors import TableNotFound, ValidationError
 from deltasql.store import migrations
 from deltasql.store.bounds import BoundsWriter
-from deltasql.store.commit import Committed, Transaction, commit
+from deltasql.store.commit import Committed, Transaction, check_texts, commit
 from deltasql.store.database import Database
 from deltasql.store.records import HistoryEntry, TableInfo
 from deltasql.store.rows import metadata_of, protocol_of
@@ -84,7 +84,7 @@ class Store:
         if known is not None:
             row = self._database.row("head", table_id=known.table_id)
             if row is not None and row["shape_version"] == known.shape_version:
-                return replace(known, version=row["current_version"])
+                return replace(known, version=row["current_version"], num_files=row["num_files"])
         state = self.state_at(table)
         self._states[state.table_id] = state
         return state
@@ -102,6 +102,7 @@ class Store:
             metadata=metadata_of(row),
             protocol=protocol_of(row),
             location=row["location"],
+            num_files=row["num_files"],
             shape_version=-1 if row["shape_version"] is None else row["shape_version"],
         )
 
@@ -118,6 +119,7 @@ class Store:
         """Validate every table's part, then commit all of them or none."""
         for part in commits:
             validate(part.changes, part.state)
+            check_texts(part, txn)
         return commit(self._database, commits, txn, self._bounds)
 
     def settle(self) -> None:
@@ -177,11 +179,6 @@ class Store:
     def files_at(self, state: TableState, version: int, predicate: Predicate | None = None) -> pa.Table:
         """The files that were live at a version; those that may match, if a predicate is given."""
         return self._snapshots.live_at(state, version, predicate)
-
-    def overlapping(self, location: str) -> str | None:
-        """The table, if any, whose directory holds, or lies in, a location."""
-        row = self._database.row("overlapping", location=location)
-        return None if row is None else row["name"]
 
     def location_used(self, location: str) -> bool:
         """Did any table, dropped ones included, ever live here?"""

@@ -29,7 +29,7 @@ select table_key, version, committed_at from dl_commit(%(txn_id)s, %(author)s, %
 
 -- find_files --
 -- The rows that hold these paths.
-select path, path_gen, commit_id, ord, removed_by from dl_find_files(%(table_key)s, %(paths)s)
+select path, path_gen, commit_id, ord, removed_by, deletion_vector from dl_find_files(%(table_key)s, %(paths)s)
 
 -- copy_places --
 -- Which files of a commit lie in which partition.
@@ -53,6 +53,14 @@ select set_config('statement_timeout', %(statement)s, true), set_config('lock_ti
 -- transaction_timeout --
 -- The same for the transaction as a whole (PostgreSQL 17 and later).
 select set_config('transaction_timeout', %(transaction)s, true)
+
+-- committed_here --
+-- Which of these transactions have committed to a table.
+select txn_id from dl_table_versions where table_key = %(table_key)s and txn_id = any(%(txn_ids)s)
+
+-- lock_locations --
+-- One table is created at a time, so that the check for overlapping locations holds.
+select pg_advisory_xact_lock(%(lock)s)
 
 -- winners --
 -- Every version after the one that was read.
@@ -109,7 +117,7 @@ select exists (select from dl_tables where location = %(location)s)
 
 -- head --
 -- A table's head alone: the rest of its state is known as long as shape_version is the same.
-select table_key, namespace, name, location, current_version, shape_version from dl_tables
+select current_version, shape_version, num_files from dl_tables
 where table_id = %(table_id)s and dropped_at is null
 
 -- tables --

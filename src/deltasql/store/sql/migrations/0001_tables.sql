@@ -89,6 +89,14 @@ create table dl_add_files (
 create unique index dl_add_files_path_key on dl_add_files
     (hashtextextended(path, (table_key::bigint << 16) | path_gen)) where path_gen is not null;
 
+-- Transactions whose files another one added before they committed (a retry that took the files over): such a
+-- transaction must not commit any more, or its files would be in the table twice.
+create table dl_borrowed_files (
+    table_key int not null,
+    txn_id    uuid not null,
+    constraint dl_borrowed_files_pkey primary key (table_key, txn_id)
+);
+
 create table dl_remove_files (
     table_key          int not null,
     ord                int not null,

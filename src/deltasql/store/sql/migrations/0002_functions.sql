@@ -3,16 +3,16 @@
 -- 0, 1, 2 …: probing stops at the first empty place. The stored path is compared as well, so a collision of hashes
 -- costs a probe and nothing else; it is reported without a commit_id, because the place is taken.
 create function dl_find_files(p_table_key int, p_paths text[])
-returns table (path text, path_gen smallint, commit_id bigint, ord int, removed_by bigint)
+returns table (path text, path_gen smallint, commit_id bigint, ord int, removed_by bigint, deletion_vector text)
 language sql stable rows 100 as $$
     with recursive probe as (
-        select w.path as wanted, a.path as found, 0 as gen, a.commit_id, a.ord
+        select w.path as wanted, a.path as found, 0 as gen, a.commit_id, a.ord, a.deletion_vector
         from unnest(p_paths) as w (path)
         join dl_add_files a
           on hashtextextended(a.path, (a.table_key::bigint << 16) | a.path_gen)
            = hashtextextended(w.path collate "C", p_table_key::bigint << 16) and a.path_gen is not null
         union all
-        select p.wanted, a.path, p.gen + 1, a.commit_id, a.ord
+        select p.wanted, a.path, p.gen + 1, a.commit_id, a.ord, a.deletion_vector
         from probe p
         join dl_add_files a
           on hashtextextended(a.path, (a.table_key::bigint << 16) | a.path_gen)
@@ -20,23 +20,26 @@ language sql stable rows 100 as $$
          and a.path_gen is not null
     ),
     named as materialized (
-        select w.path collate "C" as path, (regexp_match(w.path, '-tx([0-9a-f]{32})'))[1]::uuid as txn_id
-        from unnest(p_paths) as w (path) where w.path like '%-tx%'
+        select w.path collate "C" as path, (token.found)[1]::uuid as txn_id
+        from unnest(p_paths) as w (path)
+        cross join lateral regexp_matches(w.path, '-tx([0-9a-f]{32})', 'g') as token (found)
+        where w.path like '%-tx%'
     ),
     their_files as materialized (
-        select a.path, a.commit_id, a.ord
-        from (select distinct txn_id from named where txn_id is not null) n
+        select a.path, a.commit_id, a.ord, a.deletion_vector
+        from (select distinct txn_id from named) n
         join dl_table_versions v on v.txn_id = n.txn_id and v.table_key = p_table_key
         join dl_add_files a on a.table_key = p_table_key and a.commit_id = v.commit_id and a.path_gen is null
     ),
     found as (
         select p.wanted as path, p.gen::smallint as path_gen,
-               case when p.found = p.wanted then p.commit_id end as commit_id, p.ord
+               case when p.found = p.wanted then p.commit_id end as commit_id, p.ord, p.deletion_vector
         from probe p
         union all
-        select n.path, null, f.commit_id, f.ord from named n join their_files f on f.path = n.path
+        select f.path, null, f.commit_id, f.ord, f.deletion_vector
+        from their_files f where f.path in (select n.path from named n)
     )
-    select f.path, f.path_gen, f.commit_id, f.ord, r.commit_id
+    select f.path, f.path_gen, f.commit_id, f.ord, r.commit_id, f.deletion_vector
     from found f
     left join dl_remove_files r
       on r.table_key = p_table_key and r.add_commit_id = f.commit_id and r.add_ord = f.ord
@@ -126,9 +129,11 @@ begin
     raise exception 'two partitions of table % share a key', p_table_key using errcode = 'DL500';
 end $$;
 
--- The version that applied an application's transaction already, if the latest of that application covers it.
-create function dl_applied_by(p_table_key int, p_txns jsonb) returns bigint language sql stable as $$
-    select min(a.version)
+-- How many of these application transactions were applied already, the latest of each application covering it, and
+-- the version that applied the last of them.
+create function dl_applied(p_table_key int, p_txns jsonb, out applied bigint, out version bigint)
+language sql stable as $$
+    select count(*), max(a.version)
     from jsonb_array_elements(p_txns) x
     cross join lateral (select y.txn_version from dl_txn_actions y
         where y.table_key = p_table_key and y.app_id = x->>0 order by y.version desc limit 1) latest
@@ -140,14 +145,15 @@ $$;
 
 -- One commit to any number of tables. Locks all heads in key order, decides for every table, then writes.
 -- Errors carry the facts as JSON in DETAIL: DL404 table gone, DL409 strict version conflict, DL208 application
--- transaction applied before, DL300 winners that the caller has to examine under the lock.
+-- transactions applied before (DL207: some of them), DL300 winners that the caller has to examine under the lock,
+-- DL301 files whose places must be looked up again, DL302 files that another transaction added first.
 create function dl_commit(p_txn_id uuid, p_author text, p_message text, p_tables jsonb)
 returns table (table_key int, version bigint, committed_at timestamptz)
 language plpgsql as $$
 #variable_conflict use_column
 declare
     num_tables constant int := jsonb_array_length(p_tables);
-    t jsonb; h record; applied bigint; at timestamptz := clock_timestamp(); locked int := 0;
+    t jsonb; h record; done record; at timestamptz; locked int := 0;
 begin
     if p_tables @? '$[*].inline' then
         perform dl_stage(p_tables);
@@ -161,11 +167,24 @@ begin
         exit when (t->>'key')::int <> h.table_key;
         at := greatest(at, h.committed_at + interval '1 microsecond');
         if t ? 'txns' then
-            applied := dl_applied_by(h.table_key, t->'txns');
-            if applied is not null then
-                raise exception 'applied before' using errcode = 'DL208',
-                    detail = jsonb_build_object('key', h.table_key, 'version', applied)::text;
+            done := dl_applied(h.table_key, t->'txns');
+            if done.applied > 0 then
+                raise exception 'applied before' using detail =
+                        jsonb_build_object('key', h.table_key, 'version', done.version)::text,
+                    errcode = case when done.applied = jsonb_array_length(t->'txns') then 'DL208' else 'DL207' end;
             end if;
+        end if;
+        if t ? 'borrowed' then
+            if exists (select from dl_table_versions v where v.table_key = h.table_key
+                       and v.txn_id in (select x::uuid from jsonb_array_elements_text(t->'borrowed') x)) then
+                raise exception 'files of a transaction that committed meanwhile' using errcode = 'DL301';
+            end if;
+            insert into dl_borrowed_files (table_key, txn_id)
+            select h.table_key, x::uuid from jsonb_array_elements_text(t->'borrowed') x on conflict do nothing;
+        end if;
+        if exists (select from dl_borrowed_files b where b.table_key = h.table_key and b.txn_id = p_txn_id) then
+            raise exception 'files of this transaction were added by another one' using errcode = 'DL302',
+                detail = jsonb_build_object('key', h.table_key)::text;
         end if;
         if t ? 'expected' then
             if h.current_version + 1 <> (t->>'expected')::bigint then
@@ -184,9 +203,11 @@ begin
             perform dl_note_partitions(h.table_key, t->'partitions');
         end if;
     end loop;
+    -- The moment of the commit, taken under the locks: whoever reads the head later reads a later clock.
+    at := greatest(at, clock_timestamp());
     if locked < num_tables or (t->>'key')::int <> h.table_key then
         raise exception 'a table of this commit is gone' using errcode = 'DL404',
-            detail = (select jsonb_agg(x->'key') from jsonb_array_elements(p_tables) x where not exists (
+            detail = (select coalesce(jsonb_agg(x->'key'), '[]') from jsonb_array_elements(p_tables) x where not exists (
                 select from dl_tables d where d.table_key = (x->>'key')::int and d.dropped_at is null))::text;
     end if;
 
