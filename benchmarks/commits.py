@@ -30,7 +30,13 @@ def run(lake: deltasql.Lake, large: deltasql.Table, rounds: int = 9) -> list[Res
             flat=committer(lake, flat, 10_000, partitioned=False),
             foreign=committer(lake, small, 10_000, foreign=True),
         )
-        one = in_turns(200, floor=floor.one_row(), commit=committer(lake, small, 1), large=committer(lake, large, 1))
+        one = in_turns(
+            200,
+            floor=floor.one_row(),
+            alone=floor.one_row(autocommit=True),
+            commit=committer(lake, small, 1),
+            large=committer(lake, large, 1),
+        )
         hundred = in_turns(3, settle=lake.store.settle, commit=committer(lake, small, 100_000))
     return [
         at_most(SUITE, "10,000 adds, partitioned, beside raw COPY", ten["commit"], ten["floor"], 2.2),
