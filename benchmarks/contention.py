@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import statistics
 import time
@@ -140,6 +141,7 @@ def bulk_writer(start: Any, queue: Any, dsn: str, table_id: str, under_lock: boo
     with deltasql.connect(dsn, config={"pool.size": 1}) as lake:
         table = lake.table(table_id)
         ready = [_prepared(lake) for _ in range(50)]
+        gc.freeze()
         queue.put("ready")
         start.wait()
         deadline = time.monotonic() + SECONDS

@@ -6,7 +6,6 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from rich.progress import Progress
@@ -52,8 +51,9 @@ def run(lake: deltasql.Lake, table: deltasql.Table, rounds: int = 5) -> list[Res
 
     full = in_turns(
         rounds,
+        settle=lambda: _forget(lake),
         rows=all_rows,
-        snapshot=lambda: _fresh(lake, lambda t: t.files(), table),
+        snapshot=table.files,
         travel=lambda: table.files(version=VERSIONS // 2),
     )
     cold = {
@@ -76,11 +76,10 @@ def run(lake: deltasql.Lake, table: deltasql.Table, rounds: int = 5) -> list[Res
     ]  # fmt: skip
 
 
-def _fresh(lake: deltasql.Lake, question: Callable[[deltasql.Table], object], table: deltasql.Table) -> None:
-    """Ask with nothing cached."""
+def _forget(lake: deltasql.Lake) -> None:
+    """Have nothing cached."""
     lake.store._snapshots._cache.clear()
     lake.store._snapshots._asked.clear()
-    question(table)
 
 
 def _refresh(lake: deltasql.Lake, table: deltasql.Table) -> float:
@@ -116,6 +115,7 @@ if __name__ == "__main__":
 
     with deltasql.connect(sys.argv[1]) as opened:
         handle = opened.table(sys.argv[2])
+        handle._lake.store._snapshots._session.read(lambda s: s.table("arrow_head", table_key=0))
         began = time.perf_counter()
         handle.files(where=sys.argv[3] or None)
         print((time.perf_counter() - began) * 1000)

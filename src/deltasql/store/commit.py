@@ -74,6 +74,7 @@ class Part:
     commit_id: int
     key: int
     token: str
+    description: dict[str, Any]
     places: dict[str, Placed] = field(default_factory=dict)
     gens: dict[str, int] = field(default_factory=dict)
     superseded: dict[str, Placed] = field(default_factory=dict)
@@ -104,7 +105,8 @@ def commit(
     """Commit all tables or none. Each was validated before; the result is durable when this returns."""
     ordered = sorted(commits, key=lambda c: c.state.table_key)
     token = rows.file_token(txn.txn_id)
-    parts = [Part(c, database.next_commit_id(), c.state.table_key, token) for c in ordered]
+    described = [(own, _described(own, txn)) for own in ordered]
+    parts = [Part(own, database.next_commit_id(), own.state.table_key, token, text) for own, text in described]
     applied: dict[str, Committed] = {}
     while parts:
         try:
@@ -492,15 +494,12 @@ def end(connection: Connection) -> None:
     connection.execute("commit")
 
 
-def _request(part: Part, *, inline: bool, head: int | None = None) -> dict[str, Any]:
-    """What `dl_commit` reads for one table. Under the lock, examined winners count as read."""
-    own = part.commit
+def describe(own: TableCommit) -> dict[str, Any]:
+    """What `dl_commit` reads for one table besides its files: known before the database is asked anything."""
     changes = own.changes
     info = commit_info(own)
-    request: dict[str, Any] = {
-        "key": part.key,
-        "commit": part.commit_id,
-        "read": own.state.version if head is None else head,
+    details = changes.metadata or changes.protocols or changes.txns or changes.domains
+    required = {
         "seen": own.state.version,
         "blind": own.is_blind_append,
         "data_change": changes.data_change,
@@ -509,11 +508,9 @@ def _request(part: Part, *, inline: bool, head: int | None = None) -> dict[str, 
         "info": rows.dumps(info.to_dict()),
         "num_adds": len(changes.adds),
         "num_removes": len(changes.removes),
-        "growth": len(changes.adds) - len(changes.removes) - len(part.superseded),
     }
-    optional: dict[str, Any] = {
+    optional = {
         "expected": own.expected_version,
-        "borrowed": part.borrowed or None,
         "committer": info.user_name,
         "parameters": rows.dumps(info.operation_parameters) if info.operation_parameters is not None else None,
         "metadata": rows.metadata_json(changes.metadata[0]) if changes.metadata else None,
@@ -521,30 +518,42 @@ def _request(part: Part, *, inline: bool, head: int | None = None) -> dict[str, 
         "txns": rows.txn_json(changes.txns) or None,
         "domains": rows.domain_json(changes.domains) or None,
         "reshapes": True if changes.metadata or changes.protocols else None,
-        "details": True if changes.metadata or changes.protocols or changes.txns or changes.domains else None,
+        "details": True if details else None,
     }
-    if inline:
-        optional["inline"] = True
-        part.partitions = Partitions()
-        optional["adds"] = list(rows.add_rows(changes.adds, part.token, part.gens, part.partitions)) or None
-        optional["places"] = part.partitions.places() or None
-        optional["removes"] = rows.remove_rows(changes.removes, part.places, part.superseded) or None
-        optional["cdc"] = rows.cdc_rows(changes.cdc) or None
-    optional["partitions"] = part.partitions.rows() or None
-    return request | {key: value for key, value in optional.items() if value is not None}
+    return required | {key: value for key, value in optional.items() if value is not None}
 
 
-def check_texts(own: TableCommit, txn: Transaction) -> None:
-    """PostgreSQL keeps no NUL characters, and nobody keeps half of a surrogate pair."""
-    part = Part(own, 0, 0, "")
+def _described(own: TableCommit, txn: Transaction) -> dict[str, Any]:
+    """`describe`, for texts that can be stored: no NUL characters, no halves of surrogate pairs."""
+    problem = "a text holds a NUL character"
     try:
-        encoded = rows.encode([_request(part, inline=False), txn.author, txn.message])
+        description = describe(own)
+        if b"\\u0000" not in rows.encode([description, txn.author, txn.message]):
+            return description
     except UnicodeEncodeError as error:
-        raise ValidationError(
-            f"table {own.state.name}: a text is not valid Unicode: {error}", table=own.state.name
-        ) from None
-    if b"\\u0000" in encoded:
-        raise ValidationError(f"table {own.state.name}: a text holds a NUL character", table=own.state.name)
+        problem = f"a text is not valid Unicode: {error}"
+    raise ValidationError(f"table {own.state.name}: {problem}", table=own.state.name)
+
+
+def _request(part: Part, *, inline: bool, head: int | None = None) -> dict[str, Any]:
+    """What `dl_commit` reads for one table. Under the lock, examined winners count as read."""
+    changes = part.commit.changes
+    request = part.description | {
+        "key": part.key,
+        "commit": part.commit_id,
+        "read": part.commit.state.version if head is None else head,
+        "growth": len(changes.adds) - len(changes.removes) - len(part.superseded),
+    }
+    optional: dict[str, Any] = {"borrowed": part.borrowed}
+    if inline:
+        request["inline"] = True
+        part.partitions = Partitions()
+        optional["adds"] = list(rows.add_rows(changes.adds, part.token, part.gens, part.partitions))
+        optional["places"] = part.partitions.places()
+        optional["removes"] = rows.remove_rows(changes.removes, part.places, part.superseded)
+        optional["cdc"] = rows.cdc_rows(changes.cdc)
+    optional["partitions"] = part.partitions.rows()
+    return request | {key: value for key, value in optional.items() if value}
 
 
 def commit_info(own: TableCommit) -> CommitInfo:

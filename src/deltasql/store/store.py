@@ -18,7 +18,7 @@ from deltasql.core.validate import validate
 from deltasql.errors import TableNotFound, ValidationError
 from deltasql.store import migrations
 from deltasql.store.bounds import BoundsWriter
-from deltasql.store.commit import Committed, Transaction, check_texts, commit
+from deltasql.store.commit import Committed, Transaction, commit
 from deltasql.store.database import Database
 from deltasql.store.records import HistoryEntry, TableInfo
 from deltasql.store.rows import metadata_of, protocol_of
@@ -119,7 +119,6 @@ class Store:
         """Validate every table's part, then commit all of them or none."""
         for part in commits:
             validate(part.changes, part.state)
-            check_texts(part, txn)
         return commit(self._database, commits, txn, self._bounds)
 
     def settle(self) -> None:
