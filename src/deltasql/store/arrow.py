@@ -95,8 +95,12 @@ class ArrowSession:
         from adbc_driver_postgresql import dbapi
 
         given: dict[str, Any] = conninfo_to_dict(self._database.conninfo)
-        isolation = r"-c default_transaction_isolation=repeatable\ read -c default_transaction_read_only=on"
-        given["options"] = f"{given.get('options', '')} {isolation}"
+        # Parallel workers would hand rows over in any order, and putting a million of them back costs a second.
+        settings = (
+            r"-c default_transaction_isolation=repeatable\ read -c default_transaction_read_only=on "
+            "-c max_parallel_workers_per_gather=0"
+        )
+        given["options"] = f"{given.get('options', '')} {settings}"
         try:
             return dbapi.connect(make_conninfo(**given))
         except adbc_driver_manager.Error as error:
