@@ -10,7 +10,7 @@ from psycopg import sql
 
 from deltasql.errors import SchemaOutdated
 from deltasql.store.database import Connection, Database, fetch
-from deltasql.store.queries import sql_file
+from deltasql.store.queries import queries, sql_file
 from deltasql.store.sqlstate import translated
 
 # Any constant will do, as long as every deltasql process takes the same lock before it migrates.
@@ -70,7 +70,7 @@ def check(database: Database) -> None:
 def migrate(database: Database) -> list[Migration]:
     """Apply what is missing; safe to run from several processes at once."""
     with translated(), database.connection() as connection, connection.transaction():
-        connection.execute("select pg_advisory_xact_lock(%s)", [_MIGRATION_LOCK])
+        fetch(connection, "lock_migrations", {"lock": _MIGRATION_LOCK})
         schema = database.config["postgres.schema"]
         found = _level(connection, schema)
         if found > latest():
@@ -89,15 +89,12 @@ def migrate(database: Database) -> list[Migration]:
 
 def _create_schema(connection: Connection, schema: str) -> None:
     connection.execute(sql.SQL("create schema if not exists {}").format(sql.Identifier(schema)))
-    connection.execute(
-        "create table dl_migrations (number int primary key, name text not null, "
-        "applied_at timestamptz not null default clock_timestamp())"
-    )
+    connection.execute(queries()["create_migrations"])
 
 
 def _apply(connection: Connection, migration: Migration) -> None:
     connection.execute(migration.text)
-    connection.execute("insert into dl_migrations (number, name) values (%s, %s)", [migration.number, migration.name])
+    connection.execute(queries()["record_migration"], {"number": migration.number, "name": migration.name})
 
 
 def create_roles(database: Database) -> None:
