@@ -67,7 +67,6 @@ class Lake:
         self._server = EmbeddedServer.start(Path(target.path)) if target.path is not None else None
         self.dsn = self._server.dsn if self._server else target.dsn or ""
         self.store = Store(self.dsn, config)
-        self._reader = SqlTxnLogReader(self.store)
         try:
             self.store.open(initialize=True)
         except BaseException:
@@ -134,7 +133,7 @@ class Lake:
         if given is not None:
             return _absolute(given)
         place = _absolute(f"{self._tables_root()}/{namespace}/{table}")
-        taken = self.store.location_used(place) or objects.exists_below(place)
+        taken = self.store.location_used(place) or objects.exists_below(place, self._storage_options)
         return f"{place}-{table_id[:8]}" if taken else place
 
     def _tables_root(self) -> str:
@@ -167,7 +166,7 @@ class Lake:
         state = self.store.state(self._local_name(name))
         self.store.drop_table(state)
         if purge:
-            objects.delete_below(state.location)
+            objects.delete_below(state.location, self._storage_options)
 
     def begin(self, **options: Any) -> Transaction:
         """A transaction over any tables of the lake; the options are those of `Transaction`."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import obstore
 from obstore.store import from_url
@@ -10,18 +12,18 @@ from obstore.store import from_url
 from deltasql.errors import DeltaSqlError
 
 
-def exists_below(location: str) -> bool:
+def exists_below(location: str, options: Mapping[str, str]) -> bool:
     """Is there anything under a location?"""
     if is_local(location) and not local_path(location).exists():
         return False
-    return any(batch for batch in obstore.list(_open(location)))
+    return any(batch for batch in obstore.list(_open(location, options)))
 
 
-def delete_below(location: str) -> int:
+def delete_below(location: str, options: Mapping[str, str]) -> int:
     """Delete every object under a location; how many there were."""
     if is_local(location) and not local_path(location).exists():
         return 0
-    store = _open(location)
+    store = _open(location, options)
     count = 0
     for batch in obstore.list(store):
         paths = [meta["path"] for meta in batch]
@@ -30,9 +32,12 @@ def delete_below(location: str) -> int:
     return count
 
 
-def _open(location: str) -> obstore.store.ObjectStore:
+def _open(location: str, options: Mapping[str, str]) -> obstore.store.ObjectStore:
     try:
-        return from_url(local_path(location).as_uri() if is_local(location) else location)
+        if is_local(location):
+            return from_url(local_path(location).as_uri())
+        config: Any = dict(options)
+        return from_url(location, config=config)
     except (obstore.exceptions.BaseError, ValueError) as error:
         raise DeltaSqlError(f"cannot open the location {location!r}: {error}") from error
 

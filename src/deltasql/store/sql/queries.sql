@@ -181,10 +181,6 @@ select t.table_id, t.namespace, t.name, (select v.version from dl_table_versions
     where v.table_key = t.table_key and v.committed_at <= %(at)s order by v.version desc limit 1) as version
 from dl_tables t where t.dropped_at is null order by t.namespace, t.name
 
--- first_version --
--- The oldest version that the log holds.
-select min(version) from dl_table_versions where table_key = %(table_key)s
-
 -- partitions --
 -- The distinct partitions of a table.
 select partition_key, partition_values from dl_partitions where table_key = %(table_key)s
