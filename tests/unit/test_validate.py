@@ -86,6 +86,8 @@ BAD: list[tuple[str, list[Any], str]] = [
     ("configuration of numbers", [Metadata(id="i", schema_string=SCHEMA, configuration={"a": 1})], "strings"),
     ("metadata without id", [Metadata(id="", schema_string=SCHEMA)], "id"),
     ("new partitioning, old files", [Metadata(id="i", schema_string=SCHEMA, partition_columns=("day",))], "rewrite"),
+    ("new types, old files", [Metadata(id="i", schema_string=SCHEMA.replace("long", "string"))], "from long to string.*rewrite"),
+    ("another id", [Metadata(id="j", schema_string=SCHEMA)], "id is the table's for good"),
     ("two stats in one text", [add(stats='{"numRecords":1},{"numRecords":2}')], "JSON object"),
     ("half a surrogate pair", [add("a\ud800.parquet")], "Unicode"),
     ("txn version too large", [Txn("a", 2**70)], "txn version"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from deltasql.core.actions import (
@@ -17,11 +18,14 @@ from deltasql.core.actions import (
     Remove,
     Txn,
 )
+from deltasql.core.protocol import features_of
+from deltasql.core.schema import changed_types
 from deltasql.errors import ValidationError
 
 SERIALIZABLE = "Serializable"
 WRITE_SERIALIZABLE = "WriteSerializable"
 SNAPSHOT_ISOLATION = "SnapshotIsolation"
+_WIDENING = {"typeWidening", "typeWidening-preview"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,7 @@ class Changes:
     txns: tuple[Txn, ...] = ()
     domains: tuple[DomainMetadata, ...] = ()
     infos: tuple[CommitInfo, ...] = ()
+    _columns: dict[str, list[Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, actions: Iterable[Action], table: str) -> Changes:
@@ -44,22 +49,30 @@ class Changes:
             raise ValidationError(
                 f"table {table}: stage a list of actions, as in [{type(actions).__name__}(…)]", table=table
             )
-        kinds: dict[type[Any], list[Any]] = {kind: [] for kind in _FIELDS}
-        for position, action in enumerate(actions):
-            try:
-                kinds[type(action)].append(action)
-            except KeyError:
-                raise ValidationError(
-                    f"table {table}: action {position} is a {type(action).__name__}, not one of "
-                    f"{', '.join(kind.__name__ for kind in _FIELDS)}",
-                    table=table,
-                    value=action,
-                ) from None
-        return cls(**{_FIELDS[kind]: tuple(values) for kind, values in kinds.items()})
+        given: tuple[Any, ...] = tuple(actions)
+        kinds = set(map(type, given))
+        for kind in kinds - _FIELDS.keys():
+            position = next(n for n, action in enumerate(given) if type(action) is kind)
+            raise ValidationError(
+                f"table {table}: action {position} is a {kind.__name__}, not one of "
+                f"{', '.join(known.__name__ for known in _FIELDS)}",
+                table=table,
+                value=given[position],
+            )
+        sorted_out: dict[str, Any] = {_FIELDS[kind]: given for kind in kinds}
+        if len(kinds) > 1:
+            sorted_out = {_FIELDS[kind]: tuple([a for a in given if type(a) is kind]) for kind in kinds}
+        return cls(**sorted_out)
 
     def merge(self, later: Changes) -> Changes:
         """These actions followed by others for the same table."""
         return Changes(*(getattr(self, name) + getattr(later, name) for name in _FIELDS.values()))
+
+    def of_adds(self, name: str) -> list[Any]:
+        """One field of all adds. Taken once: a commit may hold 100,000 files, and many checks look at each field."""
+        if name not in self._columns:
+            self._columns[name] = list(map(attrgetter(name), self.adds))
+        return self._columns[name]
 
     @property
     def num_files(self) -> int:
@@ -69,7 +82,7 @@ class Changes:
     @property
     def data_change(self) -> bool:
         """Does any file action change rows, rather than rearrange them?"""
-        return any(a.data_change for a in self.adds) or any(r.data_change for r in self.removes)
+        return True in self.of_adds("data_change") or any(r.data_change for r in self.removes)
 
 
 _FIELDS: dict[type[Action], str] = {
@@ -119,6 +132,20 @@ class TableState:
     """The last version that changed metadata or protocol: those of this state hold from there on."""
 
 
+def misfit(changes: Changes, state: TableState) -> str | None:
+    """Why the files that are in the table cannot be read under new metadata: other partition columns, other types."""
+    if state.metadata is None or not changes.metadata:
+        return None
+    before, after = state.metadata, changes.metadata[0]
+    if before.partition_columns != after.partition_columns:
+        return f"the partition columns change from {list(before.partition_columns)} to {list(after.partition_columns)}"
+    protocol = changes.protocols[0] if changes.protocols else state.protocol
+    changed = changed_types(before.schema_string, after.schema_string)
+    if changed and not (protocol and features_of(protocol) & _WIDENING):
+        return f"columns change their type: {', '.join(changed)}"
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class NewTable:
     """Where a table that a transaction creates will be known and kept."""
@@ -144,10 +171,9 @@ class TableCommit:
     create: NewTable | None = None
 
     @property
-    def repartitions(self) -> bool:
-        """Does it change the partition columns, so that every file must be one of its own?"""
-        before, after = self.state.metadata, self.changes.metadata
-        return bool(before and after and before.partition_columns != after[0].partition_columns)
+    def replaces_files(self) -> bool:
+        """Does its metadata fit none of the files before it, so that every file must be one of its own?"""
+        return misfit(self.changes, self.state) is not None
 
     @property
     def is_blind_append(self) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 from sqlglot import exp
-from sqlglot.dialects.dialect import Dialect
+from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, TokenError
 
 from deltasql.core.bounds import ColumnPath
@@ -24,7 +24,6 @@ from deltasql.errors import ValidationError
 
 Node = Any  # exp.Expression, or its base class in newer releases of sqlglot
 
-_DIALECT = "spark"
 _SHOWN = 200
 _DEEP = 8_000
 _deep_lock = threading.Lock()
@@ -92,7 +91,7 @@ def parse_condition(source: Source) -> tuple[Node, frozenset[str]]:
     if end is not None:
         raise source.error("it holds several statements: give one condition", end.start)
     try:
-        tree = Dialect.get_or_raise(_DIALECT).parser().parse_into(exp.Condition, tokens, source.text)[0]
+        tree = Spark().parser().parse_into(exp.Condition, tokens, source.text)[0]
     except ParseError as error:
         raise _syntax_error(source, error) from None
     _refuse(tree, source)
@@ -109,7 +108,7 @@ def _refuse(tree: Node, source: Source) -> None:
 
 def _tokens(source: Source) -> list[Any]:
     try:
-        tokens = Dialect.get_or_raise(_DIALECT).tokenize(source.text)
+        tokens = Spark().tokenize(source.text)
     except TokenError:
         opened = max(map(source.text.rfind, ("'", '"', "`", "/*")))
         raise source.error("a quote or a comment is opened here and not closed", opened) from None

@@ -159,9 +159,9 @@ def _candidates(ours: TableCommit, winner: Winner) -> list[AddedFile]:
 def _rewritten_under_us(ours: TableCommit, winner: Winner) -> bool:
     """A schema change assumes the rows it saw; a winner that rewrote rows did so under the old schema.
 
-    New partition columns assume that no file of the old ones is left, so any file that was added is one too many.
+    New partition columns or types assume that no file of the old ones is left: any file that was added is too many.
     """
-    return ours.repartitions or (bool(ours.changes.metadata) and not winner.is_blind_append)
+    return ours.replaces_files or (bool(ours.changes.metadata) and not winner.is_blind_append)
 
 
 def first_match(candidates: Sequence[AddedFile], ours: TableCommit) -> AddedFile | None:

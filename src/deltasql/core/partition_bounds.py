@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -45,8 +45,10 @@ def partition_bounds(values: pa.Array | pa.ChunkedArray, type: pa.DataType) -> B
     """The bounds of one partition column from the serialised values of each file; null is the SQL null."""
     whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     distinct = whole.cast(STRING).dictionary_encode()
-    read = [_read(text, type) for text in distinct.dictionary.to_pylist()]
     target = bounds_type(type)
+    read = [_read(text, target) for text in distinct.dictionary.to_pylist()]
+    if not _fit([value.low for value in read], type):
+        read = [value if _fit([value.low], type) else _UNCLEAR for value in read]
     low = pa.array([value.low for value in read], target)
     high = pa.array([value.high for value in read], target)
     if pa.types.is_float32(type):
@@ -56,21 +58,19 @@ def partition_bounds(values: pa.Array | pa.ChunkedArray, type: pa.DataType) -> B
     return Bounds(low.take(distinct.indices), high.take(distinct.indices), null, null)
 
 
-def _read(text: str, type: pa.DataType) -> _Value:
-    target = bounds_type(type)
+def _read(text: str, target: pa.DataType) -> _Value:
     if not text and target != STRING:
         return _Value(null=True)
     if target == UNORDERED:
         return _Value()
     reader = _read_decimal if pa.types.is_decimal(target) else _READERS[target]
-    found = reader(text)
-    return found if _fits(found, type) else _UNCLEAR
+    return reader(text)
 
 
-def _fits(value: _Value, type: pa.DataType) -> bool:
+def _fit(values: Sequence[Any], type: pa.DataType) -> bool:
     """Readers turn a value outside the column's type into null, or into another value."""
     try:
-        pa.scalar(value.low, type)
+        pa.array(values, type)
     except (pa.ArrowInvalid, OverflowError):
         return False
     return True

@@ -188,6 +188,26 @@ def _check_primitive(name: str, path: str, table: str | None) -> None:
         )
 
 
+def changed_types(before: str, after: str) -> list[str]:
+    """The columns, nested ones included, that two schemas share and give different types: what each was and became."""
+    return list(_changed("", _parse(before), _parse(after)))
+
+
+def _changed(path: str, before: DeltaType, after: DeltaType) -> Iterator[str]:
+    was, became = _kind(before), _kind(after)
+    if was != became:
+        yield f"{path} from {was} to {became}"
+        return
+    names = {name.lower(): child for name, child in _children(after)}
+    for name, child in _children(before):
+        if name.lower() in names:
+            yield from _changed(join_path(path, name), child, names[name.lower()])
+
+
+def _kind(type_: DeltaType) -> str:
+    return type_ if isinstance(type_, str) else str(type_["type"])
+
+
 def join_path(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NoReturn
 from urllib.parse import unquote
 
@@ -16,7 +17,7 @@ import msgspec
 import pyarrow as pa
 
 from deltasql.core.actions import Add, Cdc, Metadata, Remove
-from deltasql.core.changes import Changes, TableState
+from deltasql.core.changes import Changes, TableState, misfit
 from deltasql.core.partition_bounds import partition_bounds
 from deltasql.core.protocol import check_change, check_protocol, features_of, needed_features
 from deltasql.core.schema import arrow_schema, schema_metadata_keys, schema_types, validate_schema
@@ -96,7 +97,7 @@ def _check_metadata(changes: Changes, state: TableState) -> None:
             )
         validate_schema(metadata.schema_string, metadata.partition_columns, state.name)
         _check_features(metadata, changes, state)
-        _check_same_partitioning(metadata, changes, state)
+        _check_fits(metadata, changes, state)
 
 
 def _check_features(metadata: Metadata, changes: Changes, state: TableState) -> None:
@@ -106,18 +107,18 @@ def _check_features(metadata: Metadata, changes: Changes, state: TableState) -> 
         _require(feature, "what the metadata switches on", changes, state)
 
 
-def _check_same_partitioning(metadata: Metadata, changes: Changes, state: TableState) -> None:
-    """Live files keep their partition values, so other partition columns need every file to be written anew."""
-    if state.metadata is None or state.metadata.partition_columns == metadata.partition_columns:
-        return
-    if len(changes.removes) != state.num_files:
+def _check_fits(metadata: Metadata, changes: Changes, state: TableState) -> None:
+    """Live files stay as they were written, so metadata that does not fit them needs every file to be written anew."""
+    if state.metadata is not None and metadata.id != state.metadata.id:
         _fail(
             state.name,
-            f"the partition columns change from {list(state.metadata.partition_columns)} to "
-            f"{list(metadata.partition_columns)}, but {state.num_files - len(changes.removes)} files stay: rewrite the "
-            f"whole table in the same commit",
-            metadata.partition_columns,
+            f"the metaData id is the table's for good: {state.metadata.id!r}, and the commit gives {metadata.id!r}",
+            metadata.id,
         )
+    problem = misfit(changes, state)
+    if problem is not None and len(changes.removes) != state.num_files:
+        stay = state.num_files - len(changes.removes)
+        _fail(state.name, f"{problem}, but {stay} files stay: rewrite the whole table in the same commit", metadata)
 
 
 def _check_text(table: str, what: str, value: Any) -> None:
@@ -138,8 +139,12 @@ def _check_files(changes: Changes, state: TableState) -> None:
     _check_paths(changes, state.name)
     _check_sizes(changes, state.name)
     _check_flags(changes, state.name)
-    _check_partition_values(changes.adds, metadata, state.name)
-    _check_partition_values(changes.cdc, metadata, state.name)
+    for files, values in (
+        (changes.adds, changes.of_adds("partition_values")),
+        (changes.cdc, [c.partition_values for c in changes.cdc]),
+    ):
+        if files:
+            _check_partition_values(files, values, metadata, state.name)
     _check_texts(changes, state.name)
     _check_pairs(changes, state.name)
     _check_append_only(changes, metadata, state.name)
@@ -147,8 +152,8 @@ def _check_files(changes: Changes, state: TableState) -> None:
 
 
 def _check_paths(changes: Changes, table: str) -> None:
-    for what, files in (("add", changes.adds), ("remove", changes.removes), ("cdc", changes.cdc)):
-        paths = [f.path for f in files]
+    removed, changed = [r.path for r in changes.removes], [c.path for c in changes.cdc]
+    for what, paths in (("add", changes.of_adds("path")), ("remove", removed), ("cdc", changed)):
         if not all_of(paths, str):
             bad = next(p for p in paths if type(p) is not str)
             _fail(table, f"the path of {what} must be a string, got {bad!r}", bad)
@@ -200,13 +205,13 @@ def _check_utf8(text: str, table: str) -> None:
 
 def _check_sizes(changes: Changes, table: str) -> None:
     numbers: list[tuple[str, Sequence[Any], bool]] = [
-        ("size of add", [a.size for a in changes.adds], True),
-        ("modification_time of add", [a.modification_time for a in changes.adds], True),
+        ("size of add", changes.of_adds("size"), True),
+        ("modification_time of add", changes.of_adds("modification_time"), True),
         ("size of cdc", [c.size for c in changes.cdc], True),
         ("size of remove", [r.size for r in changes.removes], False),
         ("deletion_timestamp of remove", [r.deletion_timestamp for r in changes.removes], False),
-        ("base_row_id of add", [a.base_row_id for a in changes.adds], False),
-        ("default_row_commit_version of add", [a.default_row_commit_version for a in changes.adds], False),
+        ("base_row_id of add", changes.of_adds("base_row_id"), False),
+        ("default_row_commit_version of add", changes.of_adds("default_row_commit_version"), False),
     ]
     for what, values, required in numbers:
         if not required and values.count(None) == len(values):
@@ -218,11 +223,12 @@ def _check_sizes(changes: Changes, table: str) -> None:
 
 
 def _check_flags(changes: Changes, table: str) -> None:
-    if not all_of([a.data_change for a in changes.adds] + [r.data_change for r in changes.removes], bool):
+    added, removed = changes.of_adds("data_change"), [r.data_change for r in changes.removes]
+    if not all_of(added, bool) or not all_of(removed, bool):
         _fail(table, "data_change must be True or False", None)
     if any(c.data_change for c in changes.cdc):
         _fail(table, "data_change of a cdc file must be False: the change is counted by its data files", True)
-    if not changes.removes and False in [a.data_change for a in changes.adds]:
+    if not removed and False in added:
         _fail(
             table,
             "adds with data_change=False rearrange rows, so the commit must remove the files they came from",
@@ -235,16 +241,17 @@ def all_of(values: Iterable[Any], kind: type) -> bool:
     return set(map(type, values)) <= {kind}
 
 
-def _check_partition_values(files: Sequence[Add | Cdc], metadata: Metadata | None, table: str) -> None:
+def _check_partition_values(
+    files: Sequence[Add | Cdc], given: Sequence[Mapping[str, str | None]], metadata: Metadata | None, table: str
+) -> None:
     columns = metadata.partition_columns if metadata else ()
-    given = [f.partition_values for f in files]
     try:
         if set(map(len, given)) <= {len(columns)}:
             for column in columns:
                 distinct = {values[column] for values in given}
                 for value in distinct:
                     _check_partition_value(column, value, table)
-                _check_partition_type(column, sorted(distinct - {None}), metadata, table)
+                _check_partition_type(column, frozenset(v for v in distinct if v is not None), metadata, table)
             return
     except KeyError:
         pass  # the search below names the file
@@ -270,21 +277,25 @@ def _check_partition_value(column: str, value: Any, table: str) -> None:
         )
 
 
-def _check_partition_type(column: str, values: Sequence[Any], metadata: Metadata | None, table: str) -> None:
+def _check_partition_type(column: str, values: frozenset[str], metadata: Metadata | None, table: str) -> None:
     """Readers fail on a whole number, a date or a truth value that cannot be read; the other types have many forms."""
     kind = arrow_schema(metadata.schema_string).field(column).type if metadata else pa.null()
     if not (pa.types.is_integer(kind) or pa.types.is_date(kind) or pa.types.is_boolean(kind)):
         return
-    readable = partition_bounds(pa.array(values, pa.string()), kind).min
-    if not readable.null_count:
-        return
-    for value, read in zip(values, readable, strict=True):
-        if not read.is_valid and not _FAR_DATE.fullmatch(value):
-            _fail(table, f"partition column {column!r} is {kind}, and {value!r} is none", value)
+    for value in _unreadable(kind, values):
+        _fail(table, f"partition column {column!r} is {kind}, and {value!r} is none", value)
+
+
+@lru_cache(maxsize=256)
+def _unreadable(kind: pa.DataType, values: frozenset[str]) -> list[str]:
+    """The values that are none of their type. Remembered: most commits go to the partitions of the one before."""
+    ordered = sorted(values)
+    readable = partition_bounds(pa.array(ordered, pa.string()), kind).min
+    return [v for v, read in zip(ordered, readable, strict=True) if not read.is_valid and not _FAR_DATE.fullmatch(v)]
 
 
 def _check_texts(changes: Changes, table: str) -> None:
-    stats = [a.stats for a in changes.adds if a.stats is not None]
+    stats = [text for text in changes.of_adds("stats") if text is not None]
     stats += [r.stats for r in changes.removes if r.stats is not None]
     if not all_of(stats, str):
         bad = next(s for s in stats if type(s) is not str)
@@ -292,7 +303,7 @@ def _check_texts(changes: Changes, table: str) -> None:
     if not stats:
         return
     try:
-        whole = len(msgspec.json.decode("[" + ",".join(stats) + "]", type=list[_StatsHead])) == len(stats)
+        whole = len(_stats_heads.decode(f"[{','.join(stats)}]")) == len(stats)
     except (msgspec.DecodeError, UnicodeEncodeError):
         whole = False
     if not whole:
@@ -302,6 +313,9 @@ def _check_texts(changes: Changes, table: str) -> None:
 
 class _StatsHead(msgspec.Struct, rename="camel", gc=False):
     num_records: int | None = None
+
+
+_stats_heads = msgspec.json.Decoder(list[_StatsHead])
 
 
 def _check_stats(text: str, table: str) -> None:
@@ -347,7 +361,7 @@ def _check_append_only(changes: Changes, metadata: Metadata | None, table: str) 
 
 
 def _check_vectors(changes: Changes, state: TableState) -> None:
-    if any(a.deletion_vector for a in changes.adds):
+    if any(changes.of_adds("deletion_vector")):
         _require("deletionVectors", "a deletion vector", changes, state)
 
 

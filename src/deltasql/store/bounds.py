@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 
@@ -23,6 +24,8 @@ _log = logging.getLogger(__name__)
 _MIN_FILES = 64
 _MAX_WAITING = 8
 _MAX_COLUMNS = 32
+# Parsing holds the interpreter: the writer, who has just been told its version, goes first.
+_GRACE = 0.02
 
 
 class BoundsWriter:
@@ -51,6 +54,7 @@ class BoundsWriter:
             self._places.release()
 
     def _store(self, key: int, commit_id: int, commit: TableCommit) -> None:
+        time.sleep(_GRACE)
         try:
             blocks = [(key, commit_id, *block) for block in encode_commit(commit)]
             with self._database.connection() as connection:

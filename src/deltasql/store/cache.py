@@ -12,7 +12,7 @@ from deltasql.core.changes import TableState
 from deltasql.core.stats import Bounds, ColumnPath, concat_bounds
 from deltasql.store.arrow import ArrowSession
 from deltasql.store.bounds import Blocks
-from deltasql.store.files import FileBounds, select
+from deltasql.store.files import FileBounds, indices, select
 
 if TYPE_CHECKING:
     from deltasql.core.predicates import Predicate
@@ -117,7 +117,7 @@ def in_commit_order(files: pa.Table) -> pa.Table:
     num_runs = len(commits) - same.sum()
     if len(_runs(commits, 0)) == num_runs and np.all(ords[1:] > ords[:-1], where=same):
         return files
-    return files.take(pa.array(np.lexsort((ords, commits))))
+    return files.take(indices(np.lexsort((ords, commits))))
 
 
 def _runs(commits: np.ndarray, offset: int) -> dict[int, slice]:

@@ -8,9 +8,10 @@ order, winners are examined under the lock, and the same `dl_commit` writes the 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import repeat
 from typing import Any
 from uuid import UUID
 
@@ -78,6 +79,8 @@ class Part:
     places: dict[str, Placed] = field(default_factory=dict)
     gens: dict[str, int] = field(default_factory=dict)
     superseded: dict[str, Placed] = field(default_factory=dict)
+    foreign: list[str] = field(default_factory=list)
+    """The paths that this transaction adds and did not name."""
     borrowed: list[str] = field(default_factory=list)
     partitions: Partitions = field(default_factory=Partitions)
 
@@ -106,7 +109,7 @@ def commit(
     ordered = sorted(commits, key=lambda c: c.state.table_key)
     token = rows.file_token(txn.txn_id)
     described = [(own, _described(own, txn)) for own in ordered]
-    parts = [Part(own, database.next_commit_id(), own.state.table_key, token, text) for own, text in described]
+    parts = [_part(own, database.next_commit_id(), token, text) for own, text in described]
     applied: dict[str, Committed] = {}
     while parts:
         try:
@@ -120,6 +123,11 @@ def commit(
             table_id = part.commit.state.table_id
             applied[table_id] = Committed(table_id, before.version, None, before=True)
     return applied
+
+
+def _part(own: TableCommit, commit_id: int, token: str, description: dict[str, Any]) -> Part:
+    foreign = [path for path in own.changes.of_adds("path") if token not in path]
+    return Part(own, commit_id, own.state.table_key, token, description, foreign=foreign)
 
 
 def _commit_parts(database: Database, parts: list[Part], txn: Transaction) -> dict[str, Committed]:
@@ -251,6 +259,8 @@ def _table_exists(constraint: str, parts: Sequence[Part]) -> TableExists:
 
 def precheck(connection: Connection, parts: Sequence[Part]) -> None:
     """Without a lock: a strict commit that is too late already should not copy its files first."""
+    if all(part.commit.expected_version is None for part in parts):
+        return
     heads = fetch(connection, "heads", {"keys": [part.key for part in parts]})
     _check_strict(parts, {row["table_key"]: row["current_version"] for row in heads})
 
@@ -265,12 +275,11 @@ def _check_strict(parts: Sequence[Part], heads: Mapping[int, int]) -> None:
 
 
 def begin(connection: Connection, database: Database, txn: Transaction) -> None:
-    """Open the transaction with its limits set on the server's side."""
-    timeout = txn.timeout or database.config["transaction.timeout"]
-    lock = min(timeout, database.config["transaction.lock_timeout"])
-    limits = {"statement": milliseconds(timeout), "lock": milliseconds(lock)}
-    with connection.pipeline():
-        connection.execute("begin isolation level read committed")
+    """Open the transaction. The session has its limits already, unless this transaction has one of its own."""
+    connection.execute("begin isolation level read committed")
+    if txn.timeout:
+        lock = min(txn.timeout, database.config["transaction.lock_timeout"])
+        limits = {"statement": milliseconds(txn.timeout), "lock": milliseconds(lock)}
         connection.execute(queries()["timeouts"], limits)
         if connection.info.server_version >= 170000:
             connection.execute(queries()["transaction_timeout"], {"transaction": limits["statement"]})
@@ -341,12 +350,12 @@ def place_again(database: Database, parts: Sequence[Part]) -> None:
             part.places.clear()
             part.superseded.clear()
             place_removes(connection, part)
-            place_adds(connection, part, _foreign(part))
+            place_adds(connection, part, part.foreign)
 
 
 def place_files_of_others(connection: Connection, part: Part) -> None:
     """Files that another transaction named as its own are not in the index: look them up before they are added."""
-    known = [path for path in _foreign(part) if _TOKEN.search(path)]
+    known = [path for path in part.foreign if _TOKEN.search(path)]
     if known:
         place_adds(connection, part, known)
         named = {UUID(token) for path in known for token in _TOKEN.findall(path)}
@@ -354,10 +363,12 @@ def place_files_of_others(connection: Connection, part: Part) -> None:
         part.borrowed = sorted(str(txn) for txn in named - {row["txn_id"] for row in here})
 
 
-def _foreign(part: Part) -> list[str]:
-    """The paths that this transaction adds and did not name."""
-    paths = [a.path for a in part.commit.changes.adds]
-    return [] if rows.all_named_by(part.token, paths) else [path for path in paths if part.token not in path]
+def _gens(part: Part) -> Iterable[int | None]:
+    """The place of each path among those of its name; none for the files that this transaction named."""
+    token, gens, paths = part.token, part.gens, part.commit.changes.of_adds("path")
+    if not part.foreign and not gens:
+        return repeat(None)
+    return [None if token in path else gens.get(path, 0) for path in paths]
 
 
 def _next_gen(found: Sequence[Row]) -> int:
@@ -408,7 +419,7 @@ def stage(connection: Connection, part: Part) -> None:
     part.partitions = Partitions()
     if changes.adds:
         key = (part.key, part.commit_id)
-        adds = rows.add_rows(changes.adds, part.token, part.gens, part.partitions, *key)
+        adds = rows.add_rows(changes, _gens(part), part.partitions, *key)
         copy_rows(connection, "dl_add_files", (*rows.KEY_COLUMNS, *rows.ADD_COLUMNS), adds)
     removes = rows.remove_rows(changes.removes, part.places, part.superseded)
     _copy(connection, part, "dl_remove_files", rows.REMOVE_COLUMNS, removes)
@@ -548,7 +559,7 @@ def _request(part: Part, *, inline: bool, head: int | None = None) -> dict[str, 
     if inline:
         request["inline"] = True
         part.partitions = Partitions()
-        optional["adds"] = list(rows.add_rows(changes.adds, part.token, part.gens, part.partitions))
+        optional["adds"] = list(rows.add_rows(changes, _gens(part), part.partitions))
         optional["places"] = part.partitions.places()
         optional["removes"] = rows.remove_rows(changes.removes, part.places, part.superseded)
         optional["cdc"] = rows.cdc_rows(changes.cdc)

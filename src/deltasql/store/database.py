@@ -56,10 +56,18 @@ class Database:
             min_size=1,
             max_size=config["pool.size"],
             timeout=config["pool.timeout"],
-            configure=_remember_backend,
+            configure=self._configure,
             name="deltasql",
             open=False,
         )
+
+    def _configure(self, connection: Connection) -> None:
+        """Note which server process serves a new session, and limit its transactions as a whole (17 and later)."""
+        row = fetch(connection, "backend", {})[0]
+        connection.backend = (row["pid"], row["backend_start"])
+        if connection.info.server_version >= 170000:
+            limit = milliseconds(self.config["transaction.timeout"])
+            connection.execute(queries()["session_timeout"], {"transaction": limit})
 
     def open(self) -> None:
         """Connect once in the foreground, so that a wrong address or password is told as it is."""
@@ -158,11 +166,6 @@ def session_conninfo(dsn: str, config: Config) -> str:
 def milliseconds(seconds: float) -> str:
     """A duration as PostgreSQL's settings want it."""
     return f"{max(1, round(seconds * 1000))}ms"
-
-
-def _remember_backend(connection: Connection) -> None:
-    row = fetch(connection, "backend", {})[0]
-    connection.backend = (row["pid"], row["backend_start"])
 
 
 def _roll_back(connection: Connection) -> None:

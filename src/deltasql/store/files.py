@@ -25,11 +25,13 @@ class PartitionTable:
     def __init__(self, columns: Sequence[str], fetch: Callable[[], Sequence[Row]]) -> None:
         self.columns = tuple(columns)
         self._fetch = fetch
-        self.load()
+        self._take([])
 
     def load(self) -> None:
         """Read the partitions anew."""
-        rows = self._fetch() if self.columns else []
+        self._take(self._fetch() if self.columns else [])
+
+    def _take(self, rows: Sequence[Row]) -> None:
         values = [loads(row["partition_values"]) for row in rows]
         self.keys = pa.array([row["partition_key"] for row in rows], pa.int64())
         self._values = {c: pa.array([v.get(c) for v in values], pa.string()) for c in self.columns}
@@ -117,5 +119,11 @@ def select(files: pa.Table, mask: np.ndarray) -> pa.Table:
     """The rows whose mask is set; all of them without a copy if all are."""
     if mask.all():
         return files
-    places = np.flatnonzero(mask)
-    return files.take(pa.array(places)) if len(places) * 20 < len(mask) else files.filter(pa.array(mask))
+    if np.count_nonzero(mask) * 20 < len(mask):
+        return files.take(indices(np.flatnonzero(mask)))
+    return files.filter(pa.array(mask))
+
+
+def indices(places: np.ndarray) -> pa.Array:
+    """Row numbers for `take`, not copied. `pa.array` would import numpy.ma, which takes longer than a query."""
+    return pa.Array.from_buffers(pa.int64(), len(places), [None, pa.py_buffer(places.astype(np.int64, copy=False))])

@@ -15,7 +15,6 @@ from uuid import UUID
 import msgspec
 
 from deltasql.core.actions import (
-    Add,
     Cdc,
     DeletionVector,
     DomainMetadata,
@@ -26,6 +25,7 @@ from deltasql.core.actions import (
     Txn,
     from_dict,
 )
+from deltasql.core.changes import Changes
 
 Columns = Sequence[tuple[str, str]]
 
@@ -155,36 +155,29 @@ def partition_key(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 
 
-def all_named_by(token: str, paths: Sequence[str]) -> bool:
-    """Do all these files carry a transaction's token? Most often all do, or none."""
-    return "\n".join(paths).count(token) >= len(paths) and all([token in path for path in paths])  # noqa: C419
-
-
 def add_rows(
-    adds: Sequence[Add], token: str, gens: Mapping[str, int], partitions: Partitions, *prefix: int
+    changes: Changes, gens: Iterable[int | None], partitions: Partitions, *prefix: int
 ) -> Iterator[tuple[Any, ...]]:
     """A row per add: the prefix, then `ADD_COLUMNS`. Built by column: a commit may hold 100,000 files."""
-    keys, texts = partitions.place([a.partition_values for a in adds])
-    extras = [a.extra or None for a in adds]
-    paths = [a.path for a in adds]
-    fresh = not gens and all_named_by(token, paths)
+    column = changes.of_adds
+    keys, texts = partitions.place(column("partition_values"))
     return zip(
         *map(repeat, prefix),
-        range(len(adds)),
-        [a.size for a in adds],
-        [a.modification_time for a in adds],
+        range(len(changes.adds)),
+        column("size"),
+        column("modification_time"),
         keys,
-        [a.data_change for a in adds],
-        repeat(None) if fresh else [None if token in path else gens.get(path, 0) for path in paths],
-        paths,
+        column("data_change"),
+        gens,
+        column("path"),
         texts,
-        [a.stats for a in adds],
-        _texts([a.tags for a in adds]),
-        _vector_texts([a.deletion_vector for a in adds]),
-        [a.base_row_id for a in adds],
-        [a.default_row_commit_version for a in adds],
-        [a.clustering_provider for a in adds],
-        _texts(extras),
+        column("stats"),
+        _texts(column("tags")),
+        _vector_texts(column("deletion_vector")),
+        column("base_row_id"),
+        column("default_row_commit_version"),
+        column("clustering_provider"),
+        _texts([extra or None for extra in column("extra")] if any(column("extra")) else ()),
         strict=False,
     )
 

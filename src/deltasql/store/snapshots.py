@@ -20,7 +20,7 @@ from deltasql.store.arrow import ArrowSession
 from deltasql.store.bounds import Blocks
 from deltasql.store.cache import CachedFiles
 from deltasql.store.database import Database, Row
-from deltasql.store.files import FileBounds, present, select
+from deltasql.store.files import FileBounds, indices, present, select
 
 if TYPE_CHECKING:
     from deltasql.core.predicates import Predicate
@@ -139,7 +139,7 @@ def _matching_partitions(predicate: Predicate, bounds: FileBounds) -> list[int] 
     mask = part.may_match(bounds.of_partitions(), len(keys))
     if mask.sum() > _MOST_PARTITIONS_SHARE * max(1, len(mask)):
         return None
-    return [int(key) for key in keys.filter(pa.array(mask)).to_pylist()]
+    return [int(key) for key in keys.take(indices(np.flatnonzero(mask))).to_pylist()]
 
 
 def _by_bounds(session: ArrowSession, predicate: Predicate, bounds: FileBounds) -> pa.Table:

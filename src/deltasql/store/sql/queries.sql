@@ -66,6 +66,10 @@ where table_key = any(%(keys)s) and dropped_at is null order by table_key for up
 select set_config('statement_timeout', %(statement)s, true), set_config('lock_timeout', %(lock)s, true),
        set_config('idle_in_transaction_session_timeout', %(statement)s, true)
 
+-- session_timeout --
+-- How long any transaction of a session may take (PostgreSQL 17 and later).
+select set_config('transaction_timeout', %(transaction)s, false)
+
 -- transaction_timeout --
 -- The same for the transaction as a whole (PostgreSQL 17 and later).
 select set_config('transaction_timeout', %(transaction)s, true)
