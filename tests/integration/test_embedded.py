@@ -33,9 +33,11 @@ Patch = pytest.MonkeyPatch
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc")
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root picks an account")
 
-# The face of the package loads much that a client of the launcher does without.
+# The face of the package loads much that a client of the launcher does without. A shell starts what runs in the
+# background with interrupts ignored, and children inherit that.
 LAUNCHER_ALONE = f"""
-import sys, types
+import signal, sys, types
+signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.modules["deltasql"] = types.ModuleType("deltasql")
 sys.modules["deltasql"].__path__ = {[*deltasql.__path__]}
 """
