@@ -39,6 +39,7 @@ from deltasql.errors import (
     ValidationError,
     VersionConflict,
 )
+from deltasql.mirror import Mirror, MirrorReport, MirrorStatus
 from deltasql.store import HistoryEntry, Snapshot, SqlTxnLogReader, Store, TableInfo
 from deltasql.transaction import MultiTableTransaction, SqlTxnLogWriter
 
@@ -66,8 +67,11 @@ __all__ = [
     "LakeSnapshot",
     "Metadata",
     "MetadataChanged",
+    "Mirror",
     "MirrorConflict",
     "MirrorFailure",
+    "MirrorReport",
+    "MirrorStatus",
     "MultiTableTransaction",
     "Protocol",
     "ProtocolChanged",

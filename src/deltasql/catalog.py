@@ -24,6 +24,7 @@ from deltasql.core.schema import arrow_schema, schema_metadata_keys, schema_stri
 from deltasql.core.uri import Target, parse_lake_url, parse_table_uri, redact, split_name
 from deltasql.embedded import EmbeddedServer
 from deltasql.errors import UnsupportedFeature, UsageError, ValidationError
+from deltasql.mirror import Mirror
 from deltasql.parquet import ParquetFile, adds_from_parquet
 from deltasql.store import HistoryEntry, SqlTxnLogReader, Store, TableInfo
 from deltasql.store.reader import Moment, moment
@@ -67,6 +68,8 @@ class Lake:
         self._server = EmbeddedServer.start(Path(target.path)) if target.path is not None else None
         self.dsn = self._server.dsn if self._server else target.dsn or ""
         self.store = Store(self.dsn, config)
+        self.mirror = Mirror(self.store, self._storage_options)
+        self.store.publish = self.mirror.committed
         try:
             self.store.open(initialize=True)
         except BaseException:
@@ -77,6 +80,7 @@ class Lake:
     def close(self) -> None:
         """Give connections back; the embedded server stops when its last user closes."""
         _OPEN.discard(self)
+        self.mirror.close()
         self.store.close()
         self._stop_server()
 

@@ -43,6 +43,11 @@ def text(value: Any) -> str:
     return value
 
 
+def optional_text(value: Any) -> str:
+    """A text that may be empty."""
+    return text(value) if value else ""
+
+
 def mode(value: Any) -> str:
     """When the mirror publishes."""
     if value not in ("sync", "async", "off"):
@@ -68,6 +73,7 @@ KEYS: Mapping[str, Key] = {
     "mirror.reconcile_interval": Key("30s", duration, "how often the reconciler looks for open versions"),
     "mirror.max_retry_attempts": Key(5, count, "attempts to publish a version before it counts as failed"),
     "mirror.retry_backoff_base": Key("1s", duration, "the first pause between attempts; it doubles"),
+    "mirror.alert_webhook": Key("", optional_text, "a URL that is told when a version cannot be published"),
     "mirror.parallel_tables": Key(5, count, "tables published side by side"),
     "mirror.reconcile_concurrency": Key(10, count, "tasks of the reconciler at once"),
     "transaction.max_tables": Key(10, count, "tables in one transaction at most"),

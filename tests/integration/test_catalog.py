@@ -128,7 +128,6 @@ class TestDrop:
     def test_files_stay(self, lake: deltasql.Lake, make_table: Make, tmp_path: Path) -> None:
         table = make_table(location=str(tmp_path / "t"))
         file = tmp_path / "t" / "part.parquet"
-        file.parent.mkdir()
         file.write_bytes(b"x")
         lake.drop_table(table.name)
         with pytest.raises(deltasql.TableNotFound):

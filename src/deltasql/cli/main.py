@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -10,8 +11,10 @@ import pyarrow.compute as pc
 
 from deltasql.catalog import Lake, connect, open_store
 from deltasql.cli import demo as demo_job
+from deltasql.cli.processes import interruptible, serve_metrics
 from deltasql.cli.render import show_fields, show_json, show_rows, size
 from deltasql.errors import DeltaSqlError
+from deltasql.mirror import MirrorReport
 
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON, all fields.")
 
@@ -159,6 +162,85 @@ def files(
         {"path": row["path"], "size": size(row["size"]), "partition_values": row["partition_values"]} for row in found
     ]
     show_rows(found if as_json else short, as_json=as_json, empty="No files.")
+
+
+@cli.group(cls=_Group)
+def mirror() -> None:
+    """Publish the log to _delta_log, and see how that stands."""
+
+
+@mirror.command("status")
+@_json
+@click.pass_context
+def mirror_status(ctx: click.Context, as_json: bool) -> None:
+    """Show how far each table is published, and what went wrong last."""
+    found = [asdict(status) for status in _lake(ctx).mirror.status()]
+    names = ("table", "mode", "version", "published", "checkpoint", "lag_seconds", "status", "attempts", "error")
+    show_rows(
+        found if as_json else [{k: row[k] for k in names} for row in found], as_json=as_json, empty="No tables yet."
+    )
+
+
+@mirror.command("run")
+@click.option(
+    "--watch", is_flag=True, help="Go on until interrupted: at each commit, and every mirror.reconcile_interval."
+)
+@click.option(
+    "--metrics-port", type=click.IntRange(1, 65535), help="With --watch: serve metrics on this port of localhost."
+)
+@_json
+@click.pass_context
+def mirror_run(ctx: click.Context, watch: bool, metrics_port: int | None, as_json: bool) -> None:
+    """Publish what is not published yet, and write the checkpoints that are due."""
+    lake = _lake(ctx)
+    if not watch:
+        reports = lake.mirror.run()
+        _show_reports(reports, as_json=as_json)
+        ctx.exit(1 if any(report.error for report in reports) else 0)
+    if metrics_port is not None:
+        ctx.call_on_close(serve_metrics(lake.mirror, metrics_port))
+        click.echo(f"Metrics: http://127.0.0.1:{metrics_port}/metrics", err=True)
+    click.echo("Watching; interrupt to stop.", err=True)
+    with interruptible() as stop:
+        lake.mirror.watch(stop, lambda reports: _show_reports(reports, as_json=as_json) if reports else None)
+
+
+@mirror.command("repair")
+@click.argument("table")
+@click.option("--version", type=int, help="Only this version. [default: whatever is missing]")
+@_json
+@click.pass_context
+def mirror_repair(ctx: click.Context, table: str, version: int | None, as_json: bool) -> None:
+    """Publish versions whose files are missing, and try failed ones again."""
+    _show_reports([_lake(ctx).mirror.repair(table, version)], as_json=as_json)
+
+
+@mirror.command("validate")
+@click.argument("table", required=False)
+@click.option("--all", "every", is_flag=True, help="Every table.")
+@_json
+@click.pass_context
+def mirror_validate(ctx: click.Context, table: str | None, every: bool, as_json: bool) -> None:
+    """Compare the published log with the database; exit code 1 if they differ."""
+    if every == (table is not None):
+        raise click.UsageError("name a table, or give --all")
+    lake = _lake(ctx)
+    names = [table] if table is not None else [info.name for info in lake.tables()]
+    rows = [{"table": name, "difference": text} for name in names for text in lake.mirror.validate(name)]
+    show_rows(rows, as_json=as_json, empty=f"{len(names)} table{'s' if len(names) != 1 else ''}: no difference.")
+    ctx.exit(1 if rows else 0)
+
+
+def _show_reports(reports: Sequence[MirrorReport], *, as_json: bool) -> None:
+    rows = [asdict(report) for report in reports]
+    short = [{**row, "versions": _ranges(row["versions"])} for row in rows]
+    show_rows(rows if as_json else short, as_json=as_json, empty="Everything is published.")
+
+
+def _ranges(versions: Sequence[int]) -> str:
+    if not versions:
+        return "-"
+    return str(versions[0]) if len(versions) == 1 else f"{versions[0]}-{versions[-1]}"
 
 
 @cli.command()

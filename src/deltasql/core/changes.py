@@ -18,7 +18,7 @@ from deltasql.core.actions import (
     Remove,
     Txn,
 )
-from deltasql.core.protocol import features_of
+from deltasql.core.protocol import IN_COMMIT_TIMESTAMPS, features_of
 from deltasql.core.schema import changed_types
 from deltasql.errors import ValidationError
 
@@ -174,6 +174,12 @@ class TableCommit:
     def replaces_files(self) -> bool:
         """Does its metadata fit none of the files before it, so that every file must be one of its own?"""
         return misfit(self.changes, self.state) is not None
+
+    @property
+    def in_commit_timestamp(self) -> bool:
+        """Does the log carry the time of this commit?"""
+        metadata = self.changes.metadata[0] if self.changes.metadata else self.state.metadata
+        return metadata is not None and metadata.configuration.get(IN_COMMIT_TIMESTAMPS) == "true"
 
     @property
     def is_blind_append(self) -> bool:

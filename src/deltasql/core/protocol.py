@@ -37,16 +37,22 @@ FEATURES: Mapping[str, Feature] = {
     "typeWidening": Feature(True),
     "typeWidening-preview": Feature(True),
     "clustering": Feature(False),
+    "deltasqlFence": Feature(False),
 }
 """The features that are known by name. Those with `known=False`, and all others, are refused."""
 
 MAX_READER, MAX_WRITER = 3, 7
 
+FENCE = "delta.deltasql.fence"
+"""A property whose writer feature nobody else knows: other engines read the table and refuse to write it."""
+
+IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
+
 _BY_PROPERTY = {
     "delta.appendOnly": "appendOnly",
     "delta.enableChangeDataFeed": "changeDataFeed",
     "delta.enableDeletionVectors": "deletionVectors",
-    "delta.enableInCommitTimestamps": "inCommitTimestamp",
+    IN_COMMIT_TIMESTAMPS: "inCommitTimestamp",
 }
 
 
@@ -141,6 +147,8 @@ def needed_features(
         needed.add("columnMapping")
     if configuration.get("delta.checkpointPolicy") == "v2":
         needed.add("v2Checkpoint")
+    if configuration.get(FENCE) == "true":
+        needed.add("deltasqlFence")
     if "timestamp_ntz" in types:
         needed.add("timestampNtz")
     if "delta.generationExpression" in field_metadata:

@@ -19,7 +19,13 @@ import pyarrow as pa
 from deltasql.core.actions import Add, Cdc, Metadata, Remove
 from deltasql.core.changes import Changes, TableState, misfit
 from deltasql.core.partition_bounds import partition_bounds
-from deltasql.core.protocol import check_change, check_protocol, features_of, needed_features
+from deltasql.core.protocol import (
+    IN_COMMIT_TIMESTAMPS,
+    check_change,
+    check_protocol,
+    features_of,
+    needed_features,
+)
 from deltasql.core.schema import arrow_schema, schema_metadata_keys, schema_types, validate_schema
 from deltasql.errors import UnsupportedFeature, ValidationError
 
@@ -115,10 +121,21 @@ def _check_fits(metadata: Metadata, changes: Changes, state: TableState) -> None
             f"the metaData id is the table's for good: {state.metadata.id!r}, and the commit gives {metadata.id!r}",
             metadata.id,
         )
+    if state.metadata is not None and _stamped(metadata) and not _stamped(state.metadata):
+        _fail(
+            state.name,
+            f"{IN_COMMIT_TIMESTAMPS} is set when a table is created: readers look for the times of all versions, and "
+            f"those before have none",
+            metadata.configuration,
+        )
     problem = misfit(changes, state)
     if problem is not None and len(changes.removes) != state.num_files:
         stay = state.num_files - len(changes.removes)
         _fail(state.name, f"{problem}, but {stay} files stay: rewrite the whole table in the same commit", metadata)
+
+
+def _stamped(metadata: Metadata) -> bool:
+    return metadata.configuration.get(IN_COMMIT_TIMESTAMPS) == "true"
 
 
 def _check_text(table: str, what: str, value: Any) -> None:

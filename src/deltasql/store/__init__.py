@@ -1,8 +1,8 @@
 """The store: the transaction log of every table, in PostgreSQL. The only package that knows psycopg and ADBC."""
 
-from deltasql.store.commit import Committed, Transaction
+from deltasql.store.commit import Committed, Landed, Transaction
 from deltasql.store.reader import Snapshot, SqlTxnLogReader
 from deltasql.store.records import HistoryEntry, TableInfo
 from deltasql.store.store import Store
 
-__all__ = ["Committed", "HistoryEntry", "Snapshot", "SqlTxnLogReader", "Store", "TableInfo", "Transaction"]
+__all__ = ["Committed", "HistoryEntry", "Landed", "Snapshot", "SqlTxnLogReader", "Store", "TableInfo", "Transaction"]

@@ -7,8 +7,8 @@ it are seen at one moment.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import adbc_driver_manager
@@ -80,6 +80,14 @@ class ArrowSession:
         with self._cursor() as cursor:
             cursor.execute(self._statement(name, values))
             return cursor.fetch_arrow_table()
+
+    @contextmanager
+    def batches(self, name: str, /, **values: Any) -> Iterator[pa.RecordBatchReader]:
+        """The rows of a named query as they come in, never all of them at once."""
+        with self._cursor() as cursor:
+            cursor.execute(self._statement(name, values))
+            with cursor.fetch_record_batch() as reader:
+                yield reader
 
     def _statement(self, name: str, values: dict[str, Any]) -> str:
         parts = {key: sql.Literal(value) for key, value in values.items()}

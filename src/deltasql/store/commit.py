@@ -20,6 +20,7 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 from deltasql.core.actions import Add, CommitInfo
+from deltasql.core.canonical import LoggedCommit
 from deltasql.core.changes import TableCommit
 from deltasql.core.conflicts import AddedFile, RemovedFile, Winner, check, isolation_of
 from deltasql.errors import (
@@ -33,7 +34,6 @@ from deltasql.errors import (
     VersionConflict,
 )
 from deltasql.store import outcome, rows
-from deltasql.store.bounds import BoundsWriter
 from deltasql.store.database import Connection, Database, Row, copy_places, copy_rows, fetch, milliseconds
 from deltasql.store.queries import queries
 from deltasql.store.rows import Partitions, Placed, loads
@@ -65,6 +65,34 @@ class Committed:
     version: int
     committed_at: datetime | None
     before: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """A table's part of a transaction that has just committed."""
+
+    table_key: int
+    commit_id: int
+    commit: TableCommit
+    version: int
+    committed_at: datetime
+
+    def logged(self) -> LoggedCommit:
+        """What the log holds of it now, without asking."""
+        changes = self.commit.changes
+        return LoggedCommit(
+            version=self.version,
+            committed_at=self.committed_at,
+            info=commit_info(self.commit).to_dict(),
+            in_commit_timestamp=self.commit.in_commit_timestamp,
+            protocol=changes.protocols[0] if changes.protocols else None,
+            metadata=changes.metadata[0] if changes.metadata else None,
+            txns=changes.txns,
+            domains=changes.domains,
+            adds=changes.adds,
+            removes=changes.removes,
+            cdc=changes.cdc,
+        )
 
 
 @dataclass(slots=True)
@@ -103,9 +131,9 @@ class Misplaced(Exception):
 
 
 def commit(
-    database: Database, commits: Sequence[TableCommit], txn: Transaction, bounds: BoundsWriter
+    database: Database, commits: Sequence[TableCommit], txn: Transaction, after: Callable[[Sequence[Landed]], None]
 ) -> dict[str, Committed]:
-    """Commit all tables or none. Each was validated before; the result is durable when this returns."""
+    """Commit all tables or none. Each was validated before; the result is durable when `after` is called with it."""
     ordered = sorted(commits, key=lambda c: c.state.table_key)
     token = rows.file_token(txn.txn_id)
     described = [(own, _described(own, txn)) for own in ordered]
@@ -114,8 +142,7 @@ def commit(
     while parts:
         try:
             landed = _commit_parts(database, parts, txn)
-            for part in parts:
-                bounds.store(part.key, part.commit_id, part.commit)
+            after([_landed(part, landed[part.commit.state.table_id]) for part in parts])
             return applied | landed
         except AppliedBefore as before:
             part = next(p for p in parts if p.key == before.table_key)
@@ -123,6 +150,12 @@ def commit(
             table_id = part.commit.state.table_id
             applied[table_id] = Committed(table_id, before.version, None, before=True)
     return applied
+
+
+def _landed(part: Part, result: Committed) -> Landed:
+    if result.committed_at is None:
+        raise AssertionError("a commit that has just landed has a time")
+    return Landed(part.key, part.commit_id, part.commit, result.version, result.committed_at)
 
 
 def _part(own: TableCommit, commit_id: int, token: str, description: dict[str, Any]) -> Part:
@@ -530,6 +563,7 @@ def describe(own: TableCommit) -> dict[str, Any]:
         "domains": rows.domain_json(changes.domains) or None,
         "reshapes": True if changes.metadata or changes.protocols else None,
         "details": True if details else None,
+        "in_commit_timestamp": True if own.in_commit_timestamp else None,
     }
     return required | {key: value for key, value in optional.items() if value is not None}
 

@@ -42,7 +42,7 @@ class Connection(psycopg.Connection[DictRow]):
 class Database:
     """One PostgreSQL database: where the log lives."""
 
-    def __init__(self, dsn: str, config: Config) -> None:
+    def __init__(self, dsn: str, config: Config, *, name: str = "deltasql", on_demand: bool = False) -> None:
         self.dsn = dsn
         self.config = config
         self._owner = os.getpid()
@@ -53,13 +53,15 @@ class Database:
             self.conninfo,
             connection_class=Connection,
             kwargs={"autocommit": True, "row_factory": dict_row},
-            min_size=1,
+            min_size=0 if on_demand else 1,
             max_size=config["pool.size"],
             timeout=config["pool.timeout"],
             configure=self._configure,
-            name="deltasql",
+            name=name,
             open=False,
         )
+        self._on_demand = on_demand
+        self._opening = threading.Lock()
 
     def _configure(self, connection: Connection) -> None:
         """Note which server process serves a new session, and limit its transactions as a whole (17 and later)."""
@@ -83,6 +85,7 @@ class Database:
     def close(self) -> None:
         """Give all connections back to the server."""
         if os.getpid() == self._owner:
+            self._on_demand = False
             self._pool.close()
 
     @contextmanager
@@ -93,6 +96,10 @@ class Database:
                 "this lake was opened in another process, and a connection cannot be shared across fork(): "
                 "call deltasql.connect() in this process"
             )
+        if self._on_demand:
+            with self._opening:
+                self._on_demand = False
+                self._pool.open()
         if self._pool.closed:
             raise UsageError("this lake is closed: open it again with deltasql.connect()")
         connection = self._pool.getconn()

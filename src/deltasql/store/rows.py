@@ -15,6 +15,7 @@ from uuid import UUID
 import msgspec
 
 from deltasql.core.actions import (
+    Add,
     Cdc,
     DeletionVector,
     DomainMetadata,
@@ -292,3 +293,43 @@ def protocol_of(row: Mapping[str, Any]) -> Protocol | None:
 def vector_of(text: str | None) -> DeletionVector | None:
     """The deletion vector of a stored row."""
     return None if text is None else from_dict(DeletionVector, loads(text))
+
+
+def add_of(row: Sequence[Any]) -> Add:
+    """The add action of a row of `logged_adds`, its commit id left aside."""
+    path, size, modified, values, data_change, stats, tags, vector, base, version, provider, extra = row[1:]
+    return Add(
+        path, size, modified, _decoded(values) or {}, data_change, stats, _decoded(tags), vector_of(vector), base,
+        version, provider, _decoded(extra) or {},
+    )  # fmt: skip
+
+
+def remove_of(row: Sequence[Any]) -> Remove:
+    """The remove action of a row of `logged_removes`, its commit id left aside."""
+    path, deleted, data_change, extended, values, size, stats, tags, vector, base, version, extra = row[1:]
+    return Remove(
+        path, deleted, data_change, extended, _decoded(values), size, stats, _decoded(tags), vector_of(vector), base,
+        version, _decoded(extra) or {},
+    )  # fmt: skip
+
+
+def cdc_of(row: Sequence[Any]) -> Cdc:
+    """The cdc action of a row of `logged_cdc`, its commit id left aside."""
+    path, size, values, tags, extra = row[1:]
+    return Cdc(path, size, _decoded(values) or {}, tags=_decoded(tags), extra=_decoded(extra) or {})
+
+
+def txn_of(row: Sequence[Any]) -> Txn:
+    """The txn action of a row of `logged_txns`, its version left aside."""
+    app_id, version, last_updated, extra = row[1:]
+    return Txn(app_id, version, last_updated, _decoded(extra) or {})
+
+
+def domain_of(row: Sequence[Any]) -> DomainMetadata:
+    """The domainMetadata action of a row of `logged_domains`, its version left aside."""
+    domain, configuration, removed, extra = row[1:]
+    return DomainMetadata(domain, configuration, removed, _decoded(extra) or {})
+
+
+def _decoded(text: str | None) -> Any:
+    return None if text is None else loads(text)

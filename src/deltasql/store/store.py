@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -18,8 +19,10 @@ from deltasql.core.validate import validate
 from deltasql.errors import TableNotFound, ValidationError
 from deltasql.store import migrations
 from deltasql.store.bounds import BoundsWriter
-from deltasql.store.commit import Committed, Transaction, commit
+from deltasql.store.commit import Committed, Landed, Transaction, commit
+from deltasql.store.contents import Contents, contents
 from deltasql.store.database import Database
+from deltasql.store.outbox import Outbox
 from deltasql.store.records import HistoryEntry, TableInfo
 from deltasql.store.rows import metadata_of, protocol_of
 from deltasql.store.snapshots import FilesAt, Snapshots
@@ -39,6 +42,11 @@ class Store:
         self._bounds = BoundsWriter(self._database)
         self._same: dict[str, bool] = {}
         self._states: dict[str, TableState] = {}
+        # Publishing has connections of its own: it must never keep a commit waiting for one.
+        self._mirror_database = Database(dsn, config, name="deltasql-mirror", on_demand=True)
+        self.outbox = Outbox(self._mirror_database)
+        self.publish: Callable[[Sequence[Landed]], None] | None = None
+        """Called with what has just committed: the mirror's place."""
 
     def open(self, *, initialize: bool = False) -> None:
         """Connect and check the schema; a database without deltasql tables is set up if asked."""
@@ -67,6 +75,7 @@ class Store:
         """Finish what follows commits in the background, and give every connection back."""
         self.settle()
         self._snapshots.close()
+        self._mirror_database.close()
         self._database.close()
 
     def is_database(self, dsn: str) -> bool:
@@ -119,7 +128,13 @@ class Store:
         """Validate every table's part, then commit all of them or none."""
         for part in commits:
             validate(part.changes, part.state)
-        return commit(self._database, commits, txn, self._bounds)
+        return commit(self._database, commits, txn, self._landed)
+
+    def _landed(self, parts: Sequence[Landed]) -> None:
+        for part in parts:
+            self._bounds.store(part.table_key, part.commit_id, part.commit)
+        if self.publish is not None:
+            self.publish(parts)
 
     def settle(self) -> None:
         """Wait for what follows a commit in the background."""
@@ -178,6 +193,15 @@ class Store:
     def files_at(self, state: TableState, version: int, predicate: Predicate | None = None) -> pa.Table:
         """The files that were live at a version; those that may match, if a predicate is given."""
         return self._snapshots.live_at(state, version, predicate)
+
+    @contextmanager
+    def contents(self, table: str | UUID, version: int) -> Iterator[Contents]:
+        """Everything a table holds at a version."""
+        state = self.state_at(table, version)
+        if state.metadata is None or state.protocol is None:
+            raise ValidationError(f"table {state.name} has no metadata at version {version}", table=state.name)
+        with contents(self._mirror_database, state.table_key, version, state.metadata, state.protocol) as found:
+            yield found
 
     def location_used(self, location: str) -> bool:
         """Did any table, dropped ones included, ever live here?"""

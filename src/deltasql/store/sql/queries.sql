@@ -268,3 +268,182 @@ where v.table_key = {table_key} and v.version > {version} and not exists (select
 select r.add_commit_id as commit_id, r.add_ord as ord from dl_table_versions v
 join dl_remove_files r on r.table_key = v.table_key and r.commit_id = v.commit_id
 where v.table_key = {table_key} and v.version > {version} and r.add_commit_id is not null
+
+-- lock_mirror --
+-- One publisher per table, whichever process it is in; the lock ends with the transaction.
+select pg_advisory_xact_lock(%(kind)s, %(table_key)s)
+
+-- try_lock_mirror --
+-- The same without waiting.
+select pg_try_advisory_xact_lock(%(kind)s, %(table_key)s) as locked
+
+-- lock_checkpoint --
+-- The same as below, waiting for it.
+select pg_advisory_lock(%(kind)s, %(table_key)s)
+
+-- try_lock_checkpoint --
+-- One writer of checkpoints per table; the lock ends with the session, which does nothing else.
+select pg_try_advisory_lock(%(kind)s, %(table_key)s)
+
+-- mirror_tables --
+-- Every table with what publishing it needs.
+select table_key, table_id, namespace || '.' || name as name, location, properties, current_version
+from dl_tables where dropped_at is null and (%(table_key)s::int is null or table_key = %(table_key)s)
+order by table_key
+
+-- mirror_due --
+-- Tables with open versions whose first attempt, or next one, is due.
+select t.table_key, t.table_id, t.namespace || '.' || t.name as name, t.location, t.properties, t.current_version
+from dl_tables t
+cross join lateral (select m.retry_count, m.last_attempt_at from dl_mirror_status m
+    where m.table_key = t.table_key and m.status <> 'SUCCESS' order by m.version limit 1) first
+where t.dropped_at is null and (first.last_attempt_at is null or first.last_attempt_at
+    + make_interval(secs => least(%(longest)s, %(base)s * power(2, first.retry_count - 1))) <= clock_timestamp())
+order by t.table_key
+
+-- mirror_open --
+-- The versions of a table that are not published yet, in order.
+select m.version, m.retry_count, v.version is not null and (m.version = 0 or exists (select from dl_mirror_status p
+        where p.table_key = m.table_key and p.version = m.version - 1)) as whole, m.last_attempt_at is null or m.last_attempt_at
+    + make_interval(secs => least(%(longest)s, %(base)s * power(2, m.retry_count - 1))) <= clock_timestamp() as due
+from dl_mirror_status m
+left join dl_table_versions v on v.table_key = m.table_key and v.version = m.version
+where m.table_key = %(table_key)s and m.status <> 'SUCCESS' order by m.version limit %(limit)s
+
+-- mirror_succeeded --
+-- These versions are published.
+update dl_mirror_status set status = 'SUCCESS', json_written = true, error_message = null,
+    last_attempt_at = clock_timestamp()
+where table_key = %(table_key)s and version = any(%(versions)s)
+
+-- mirror_failed --
+-- An attempt failed: the last of them makes the version FAILED.
+with before as (select status from dl_mirror_status where table_key = %(table_key)s and version = %(version)s)
+update dl_mirror_status set retry_count = retry_count + 1, error_message = %(error)s,
+    last_attempt_at = clock_timestamp(),
+    status = case when %(final)s or retry_count + 1 >= %(attempts)s then 'FAILED' else 'PENDING' end
+where table_key = %(table_key)s and version = %(version)s
+returning status, (select status from before) as was
+
+-- mirror_reopen --
+-- Publish versions again.
+insert into dl_mirror_status (table_key, version)
+select table_key, version from dl_table_versions
+where table_key = %(table_key)s and version >= %(first)s and version <= %(last)s
+on conflict (table_key, version) do update set status = 'PENDING', retry_count = 0, last_attempt_at = null
+
+-- mirror_retry --
+-- Open versions count their attempts anew.
+update dl_mirror_status set status = 'PENDING', retry_count = 0, last_attempt_at = null
+where table_key = %(table_key)s and status <> 'SUCCESS' and retry_count > 0
+
+-- mirror_checkpointed --
+-- A version has a checkpoint.
+update dl_mirror_status set checkpoint_written = true where table_key = %(table_key)s and version = %(version)s
+
+-- mirror_checkpoint_failed --
+-- What went wrong with the checkpoint of a published version.
+update dl_mirror_status set error_message = %(error)s where table_key = %(table_key)s and version = %(version)s
+
+-- mirror_progress --
+-- How far the log of a table is published and checkpointed.
+select t.current_version,
+    coalesce((select m.version - 1 from dl_mirror_status m where m.table_key = t.table_key and m.status <> 'SUCCESS'
+        order by m.version limit 1), t.current_version) as published,
+    coalesce((select max(m.version) from dl_mirror_status m
+        where m.table_key = t.table_key and m.checkpoint_written), -1) as checkpoint
+from dl_tables t where t.table_key = %(table_key)s
+
+-- mirror_status --
+-- Per table: how far it is published, how long its oldest open version waits, and what its last error was.
+select t.table_key, t.table_id, t.namespace || '.' || t.name as name, t.location, t.properties, t.current_version,
+    coalesce(o.version - 1, t.current_version) as published, o.version as open_version, o.status, o.retry_count,
+    o.error_message, o.last_attempt_at, extract(epoch from clock_timestamp() - v.committed_at)::float8 as lag_seconds,
+    coalesce((select max(m.version) from dl_mirror_status m
+        where m.table_key = t.table_key and m.checkpoint_written), -1) as checkpoint
+from dl_tables t
+left join lateral (select m.version, m.status, m.retry_count, m.error_message, m.last_attempt_at
+    from dl_mirror_status m where m.table_key = t.table_key and m.status <> 'SUCCESS' order by m.version limit 1) o on true
+left join dl_table_versions v on v.table_key = t.table_key and v.version = o.version
+where t.dropped_at is null order by t.namespace, t.name
+
+-- mirror_notify --
+-- Wake a reconciler that waits.
+select pg_notify('deltasql_mirror', %(table_key)s::text)
+
+-- mirror_listen --
+-- Be woken.
+listen deltasql_mirror
+
+-- logged_versions --
+-- The commits of some versions.
+select version, commit_id, committed_at, commit_info, in_commit_timestamp, num_adds, num_removes,
+    has_metadata, has_protocol, has_txn, has_domain
+from dl_table_versions where table_key = %(table_key)s and version = any(%(versions)s) order by version
+
+-- logged_adds --
+-- The files that commits added, in their order.
+select commit_id, path, size, modification_time, partition_values, data_change, stats, tags, deletion_vector,
+    base_row_id, default_row_commit_version, clustering_provider, extra
+from dl_add_files where table_key = %(table_key)s and commit_id = any(%(commits)s) order by commit_id, ord
+
+-- logged_removes --
+-- The files that commits removed, in their order. Superseded ones are the database's own affair.
+select commit_id, path, deletion_timestamp, data_change, extended_file_metadata, partition_values, size, stats, tags,
+    deletion_vector, base_row_id, default_row_commit_version, extra
+from dl_remove_files where table_key = %(table_key)s and commit_id = any(%(commits)s) and not superseded
+order by commit_id, ord
+
+-- logged_cdc --
+-- The change data files of commits, in their order.
+select commit_id, path, size, partition_values, tags, extra
+from dl_cdc_files where table_key = %(table_key)s and commit_id = any(%(commits)s) order by commit_id, ord
+
+-- logged_metadata --
+-- The metadata that versions set.
+select version, metadata_id, name, description, format_provider, format_options, schema_string, partition_columns,
+    configuration, created_time, extra as metadata_extra
+from dl_metadata_updates where table_key = %(table_key)s and version = any(%(versions)s)
+
+-- logged_protocols --
+-- The protocols that versions set.
+select version, min_reader_version, min_writer_version, reader_features, writer_features, extra as protocol_extra
+from dl_protocol_updates where table_key = %(table_key)s and version = any(%(versions)s)
+
+-- logged_txns --
+-- The application transactions of versions.
+select version, app_id, txn_version, last_updated, extra
+from dl_txn_actions where table_key = %(table_key)s and version = any(%(versions)s)
+
+-- logged_domains --
+-- The domain metadata of versions.
+select version, domain, configuration, removed, extra
+from dl_domain_metadata where table_key = %(table_key)s and version = any(%(versions)s)
+
+-- arrow_tombstones --
+-- Files removed up to a version and not so long ago that every reader has forgotten them, each once. A file that came
+-- back is none of them; only a path that was in the table before, which has a path_gen, can come back.
+select t.path, t.deletion_timestamp, t.extended_file_metadata, t.partition_values, t.size, t.deletion_vector,
+    t.base_row_id, t.default_row_commit_version
+from (select distinct on (r.path, r.deletion_vector) r.*
+    from dl_remove_files r
+    join dl_table_versions w on w.table_key = {table_key} and w.commit_id = r.commit_id and w.version <= {version}
+    where r.table_key = {table_key} and not r.superseded and r.deletion_timestamp > {after}
+    order by r.path, r.deletion_vector, w.version desc) t
+where not exists (select from dl_add_files a
+    join dl_table_versions v on v.table_key = {table_key} and v.commit_id = a.commit_id and v.version <= {version}
+    where a.table_key = {table_key} and a.path_gen is not null and a.path = t.path
+      and a.deletion_vector is not distinct from t.deletion_vector
+      and not exists (select from dl_remove_files r
+        join dl_table_versions w on w.table_key = {table_key} and w.commit_id = r.commit_id and w.version <= {version}
+        where r.table_key = {table_key} and r.add_commit_id = a.commit_id and r.add_ord = a.ord))
+
+-- txns_at --
+-- The latest transaction of each application up to a version.
+select distinct on (app_id) version, app_id, txn_version, last_updated, extra from dl_txn_actions
+where table_key = %(table_key)s and version <= %(version)s order by app_id, version desc
+
+-- domains_at --
+-- The latest metadata of each domain up to a version, removed ones included.
+select distinct on (domain) version, domain, configuration, removed, extra from dl_domain_metadata
+where table_key = %(table_key)s and version <= %(version)s order by domain, version desc

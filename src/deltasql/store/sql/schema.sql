@@ -33,7 +33,8 @@ begin
         t := p_tables->locked;
         locked := locked + 1;
         exit when (t->>'key')::int <> h.table_key;
-        at := greatest(at, h.committed_at + interval '1 microsecond');
+        at := greatest(at, h.committed_at
+            + case when t ? 'in_commit_timestamp' then interval '1 millisecond' else interval '1 microsecond' end);
         if t ? 'txns' then
             done := dl_applied(h.table_key, t->'txns');
             if done.applied > 0 then
@@ -93,11 +94,11 @@ begin
     ), versions as (
         insert into dl_table_versions (table_key, version, commit_id, txn_id, committed_at, committer, operation,
             operation_parameters, read_version, isolation_level, is_blind_append, data_change, has_metadata,
-            has_protocol, has_txn, has_domain, num_adds, num_removes, commit_info)
+            has_protocol, has_txn, has_domain, in_commit_timestamp, num_adds, num_removes, commit_info)
         select v.table_key, v.version, (x->>'commit')::bigint, p_txn_id, at, x->>'committer', x->>'operation',
             x->>'parameters', (x->>'seen')::bigint, x->>'isolation', (x->>'blind')::boolean,
             (x->>'data_change')::boolean, x ? 'metadata', x ? 'protocol', x ? 'txns', x ? 'domains',
-            (x->>'num_adds')::int, (x->>'num_removes')::int, x->>'info'
+            x ? 'in_commit_timestamp', (x->>'num_adds')::int, (x->>'num_removes')::int, x->>'info'
         from heads v
     ), outbox as (
         insert into dl_mirror_status (table_key, version) select v.table_key, v.version from heads v
@@ -337,7 +338,8 @@ CREATE TABLE dl_table_versions (
     has_domain boolean NOT NULL,
     num_adds integer NOT NULL,
     num_removes integer NOT NULL,
-    commit_info text NOT NULL
+    commit_info text NOT NULL,
+    in_commit_timestamp boolean DEFAULT false NOT NULL
 );
 
 CREATE TABLE dl_tables (
@@ -534,6 +536,8 @@ ALTER TABLE ONLY dl_txn_actions
     ADD CONSTRAINT dl_txn_actions_pkey PRIMARY KEY (table_key, app_id, version);
 
 CREATE UNIQUE INDEX dl_add_files_path_key ON dl_add_files USING btree (hashtextextended(path, (((table_key)::bigint << 16) | (path_gen)::bigint))) WHERE (path_gen IS NOT NULL);
+
+CREATE INDEX dl_mirror_status_checkpoint ON dl_mirror_status USING btree (table_key, version) WHERE checkpoint_written;
 
 CREATE INDEX dl_mirror_status_open ON dl_mirror_status USING btree (table_key, version) WHERE (status <> 'SUCCESS'::text);
 

@@ -1,0 +1,157 @@
+"""When a checkpoint is due, writing it, pointing readers to it, and cleaning up what it makes superfluous.
+
+The order keeps every reader safe at every moment: the checkpoint, a look at it, the hint that names it, and only then
+the old files go.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from deltasql.config import Config
+from deltasql.core.canonical import epoch_millis
+from deltasql.core.intervals import parse_interval
+from deltasql.errors import DeltaSqlError
+from deltasql.mirror.checkpoint import Written, write_checkpoint
+from deltasql.mirror.hint import decode_hint, encode_hint
+from deltasql.mirror.layout import (
+    LAST_CHECKPOINT,
+    LOG,
+    any_version,
+    checkpoint_path,
+    checkpoint_version,
+    commit_version,
+)
+from deltasql.mirror.metrics import Metrics
+from deltasql.mirror.publisher import Directories
+from deltasql.objects import Directory
+from deltasql.store import Store
+from deltasql.store.outbox import MirroredTable
+
+_log = logging.getLogger(__name__)
+
+_WEEK = timedelta(days=7)
+_LOG_RETENTION = timedelta(days=30)
+
+
+class Checkpoints:
+    """Writes the checkpoints of tables."""
+
+    def __init__(self, store: Store, directories: Directories, metrics: Metrics) -> None:
+        self._store = store
+        self._outbox = store.outbox
+        self._directories = directories
+        self._metrics = metrics
+
+    def due(self, table: MirroredTable) -> int | None:
+        """The version that wants a checkpoint: the last multiple of the interval that is published and has none."""
+        progress = self._outbox.progress(table)
+        return self.due_at(table, progress.published, progress.checkpoint)
+
+    def due_at(self, table: MirroredTable, published: int, checkpoint: int) -> int | None:
+        """The same for a table that is published, and has a checkpoint, up to known versions."""
+        every = interval(table, self._store.config)
+        version = published // every * every
+        return version if version > max(0, checkpoint) else None
+
+    def passed(self, table: MirroredTable, versions: Sequence[int]) -> bool:
+        """Is one of the versions that were just published to have a checkpoint?"""
+        every = interval(table, self._store.config)
+        return any(version and version % every == 0 for version in versions)
+
+    def write_due(self, table: MirroredTable, *, wait: bool = False) -> int | None:
+        """Write the checkpoint that is due, if there is one; its version. Only with `wait` when somebody is at it."""
+        written = None
+        if self.due(table) is None:
+            return None
+        with self._outbox.checkpointing(table, wait=wait) as mine:
+            while mine and (version := self.due(table)) is not None:
+                self._write_and_clean(table, version)
+                written = version
+        return written
+
+    def _write_and_clean(self, table: MirroredTable, version: int) -> None:
+        try:
+            with self._metrics.checkpointing():
+                self.write(table, version)
+        except DeltaSqlError as error:
+            self._metrics.checkpoint_failed()
+            self._outbox.checkpoint_failed(table, version, f"checkpoint: {error}")
+            raise
+        clean_log(self._directories.of(table), table.properties)
+
+    def write(self, table: MirroredTable, version: int) -> None:
+        """Write the checkpoint of a published version, and have readers find it."""
+        directory = self._directories.of(table)
+        path = checkpoint_path(version)
+        written = _existing(directory, path) or self._upload(table, version, directory, path)
+        hinted = decode_hint(directory.get(LAST_CHECKPOINT))
+        if hinted is None or hinted < version:
+            size = directory.size(path) or 0
+            directory.put(LAST_CHECKPOINT, encode_hint(version, written.num_actions, size, written.num_adds))
+        self._outbox.checkpointed(table, version)
+
+    def _upload(self, table: MirroredTable, version: int, directory: Directory, path: str) -> Written:
+        retained = duration(table.properties, "delta.deletedFileRetentionDuration", _WEEK)
+        with tempfile.TemporaryDirectory(prefix="deltasql-") as scratch:
+            file = Path(scratch) / "checkpoint.parquet"
+            with self._store.contents(table.id, version) as contents:
+                written = write_checkpoint(contents, file, removed_after=epoch_millis(datetime.now(UTC) - retained))
+            directory.upload(path, file)
+        return written
+
+
+def interval(table: MirroredTable, config: Config) -> int:
+    """How many versions lie between checkpoints."""
+    given = table.properties.get("delta.checkpointInterval", "")
+    if given.isdigit() and int(given) > 0:
+        return int(given)
+    return int(config.override(table.properties)["mirror.checkpoint_interval"])
+
+
+def duration(properties: Mapping[str, str], key: str, default: timedelta) -> timedelta:
+    """A duration among a table's properties."""
+    try:
+        return parse_interval(properties[key]) if key in properties else default
+    except ValueError:
+        _log.warning("%s = %r is no interval: %s is used", key, properties[key], default)
+        return default
+
+
+def _existing(directory: Directory, path: str) -> Written | None:
+    """A checkpoint that is there already, from an attempt that was cut short afterwards or from another tool."""
+    data = directory.get(path)
+    with suppress(pa.ArrowException):
+        if data:
+            adds = pq.ParquetFile(io.BytesIO(data)).read(columns=["add.path"])["add"]
+            return Written(len(adds), len(adds) - adds.null_count)
+    return None
+
+
+def clean_log(directory: Directory, properties: Mapping[str, str]) -> list[str]:
+    """Delete what no reader needs: everything before the last checkpoint that is older than the retention."""
+    if properties.get("delta.enableExpiredLogCleanup", "true").lower() == "false":
+        return []
+    kept = duration(properties, "delta.logRetentionDuration", _LOG_RETENTION)
+    cutoff = (datetime.now(UTC) - kept).replace(hour=0, minute=0, second=0, microsecond=0)
+    entries = [(version, entry) for entry in directory.list(LOG) if (version := any_version(entry.path)) is not None]
+    young = min((version for version, entry in entries if entry.modified > cutoff), default=None)
+    limit = young - 1 if young is not None else max((v for v, _ in entries), default=-1)
+    commits = {v for _, entry in entries if (v := commit_version(entry.path)) is not None}
+    checkpoints = {v for _, entry in entries if (v := checkpoint_version(entry.path)) is not None}
+    usable = [v for v in checkpoints if v <= limit and v in commits]
+    hinted = decode_hint(directory.get(LAST_CHECKPOINT))
+    if not usable or hinted is None or hinted < max(usable):
+        return []
+    gone = [entry.path for version, entry in sorted(entries, key=lambda e: e[0]) if version < max(usable)]
+    directory.delete(gone)
+    return gone

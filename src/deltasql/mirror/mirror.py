@@ -1,0 +1,291 @@
+"""The mirror of a lake: publishes what is committed, retries what failed, and tells how it stands."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from deltasql.core.canonical import commit_bytes
+from deltasql.errors import DatabaseError, DeltaSqlError, ValidationError
+from deltasql.mirror.alerts import alert
+from deltasql.mirror.checkpoints import Checkpoints
+from deltasql.mirror.layout import commit_path
+from deltasql.mirror.metrics import Metrics
+from deltasql.mirror.publisher import Directories, Published, Publisher
+from deltasql.mirror.replay import Log
+from deltasql.mirror.validate import differences
+from deltasql.store import Landed, Store
+from deltasql.store.outbox import MirroredTable, MirrorStatus
+
+_log = logging.getLogger(__name__)
+
+# One request per table: often enough to find a writer that goes past the database, seldom enough to be no load.
+_LOOK_AHEAD_EVERY = 600.0
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorReport:
+    """What a pass over one table came to."""
+
+    table: str
+    versions: tuple[int, ...] = ()
+    checkpoint: int | None = None
+    error: str | None = None
+
+
+class Mirror:
+    """Publishes the tables of a store. `committed` is called with every commit; the rest is for operators."""
+
+    def __init__(self, store: Store, options: Mapping[str, str]) -> None:
+        self._store = store
+        self._config = store.config
+        self._outbox = store.outbox
+        self._directories = Directories(options)
+        self._metrics = Metrics(store.outbox)
+        self._publisher = Publisher(store.outbox, self._directories, self._metrics)
+        self._checkpoints = Checkpoints(store, self._directories, self._metrics)
+        self._lock = threading.Lock()
+        self._workers: ThreadPoolExecutor | None = None
+        self._queued: set[int] = set()
+        self._retrier: threading.Thread | None = None
+        self._closed = threading.Event()
+
+    # --- After a commit
+
+    def committed(self, landed: Sequence[Landed]) -> None:
+        """Publish what has just committed, as each table wants it. The commit stands whatever comes of this."""
+        at_once: list[Callable[[], None]] = []
+        for part in landed:
+            table = _table_of(part)
+            mode = self._config.override(table.properties)["mirror.mode"]
+            if mode == "sync":
+                known = {part.version: partial(lambda p: commit_bytes(p.logged()), part)}
+                at_once.append(partial(self._publish_safely, table, known))
+            elif mode == "async":
+                self._in_background(table)
+        if len(at_once) == 1:
+            at_once[0]()
+        elif at_once:
+            list(self._side_by_side(lambda job: job(), at_once, self._config["mirror.parallel_tables"]))
+
+    def _publish_safely(self, table: MirroredTable, known: Mapping[int, Callable[[], bytes]]) -> None:
+        try:
+            self._after(self._publisher.publish(table, known=known, wait=True))
+        except DeltaSqlError as error:
+            _log.warning("table %s: not published yet: %s", table.name, error)
+            self._retry_later()
+        except Exception:
+            # The commit has landed: whatever went wrong here must not look to the caller as if it had not.
+            _log.exception("table %s: publishing failed", table.name)
+            self._retry_later()
+
+    def _after(self, result: Published) -> None:
+        """Say what failed; write the checkpoint that has become due, but never while a writer waits."""
+        if result.failure is not None:
+            self._report(result)
+            self._retry_later()
+        if result.busy:
+            self._retry_later()
+        if self._checkpoints.passed(result.table, result.versions):
+            self._in_background(result.table)
+
+    def _report(self, result: Published) -> None:
+        if result.failure is None:
+            return
+        if result.alert:
+            alert(result.table, result.failure, self._config["mirror.alert_webhook"])
+        else:
+            _log.warning("%s", result.failure)
+
+    def _in_background(self, table: MirroredTable) -> None:
+        """Publish and checkpoint a table soon; several requests become one."""
+        with self._lock:
+            if table.key in self._queued or self._closed.is_set():
+                return
+            self._queued.add(table.key)
+            if self._workers is None:
+                self._workers = ThreadPoolExecutor(self._config["mirror.parallel_tables"], "deltasql-mirror")
+            self._workers.submit(self._background, table)
+
+    def _background(self, table: MirroredTable) -> None:
+        with self._lock:
+            self._queued.discard(table.key)
+        try:
+            self._after(self._publisher.publish(table, wait=True))
+            self._checkpoints.write_due(table, wait=True)
+        except DeltaSqlError as error:
+            _log.warning("table %s: %s", table.name, error)
+            self._retry_later()
+        except Exception:
+            _log.exception("table %s: publishing failed", table.name)
+
+    def _retry_later(self) -> None:
+        """Have open versions tried again until they are published, as long as this process lives."""
+        with self._lock:
+            if self._closed.is_set() or (self._retrier is not None and self._retrier.is_alive()):
+                return
+            self._retrier = threading.Thread(target=self._retry, name="deltasql-mirror-retry", daemon=True)
+            self._retrier.start()
+
+    def _retry(self) -> None:
+        pause = self._config["mirror.retry_backoff_base"]
+        while not self._closed.wait(pause):
+            try:
+                self._pass(look_ahead=False)
+                if not any(s.lag_versions and s.mode != "off" for s in self.status()):
+                    return
+            except DeltaSqlError as error:
+                _log.warning("publishing is tried again: %s", error)
+
+    def settle(self) -> None:
+        """Wait for what is under way in the background."""
+        with self._lock:
+            workers, self._workers = self._workers, None
+        if workers is not None:
+            workers.shutdown(wait=True)
+
+    def close(self) -> None:
+        """Finish what is under way and stop retrying."""
+        self.settle()
+        self._closed.set()
+        self.settle()
+        if self._retrier is not None:
+            self._retrier.join()
+
+    # --- For operators
+
+    def status(self) -> list[MirrorStatus]:
+        """How publishing stands, per table."""
+        return self._outbox.status()
+
+    def metrics(self) -> str:
+        """All figures in Prometheus' text form."""
+        return self._metrics.text()
+
+    def run(self) -> list[MirrorReport]:
+        """One pass of the reconciler: publish what is open and due, write checkpoints that are due, and look for
+        versions in the log that the database does not have."""
+        return self._pass(look_ahead=True)
+
+    def _pass(self, *, look_ahead: bool) -> list[MirrorReport]:
+        tables = {t.id: t for t in self._outbox.tables() if self._wanted(t)}
+        wanted = {table.id for table in self._outbox.due()}
+        wanted |= {s.table_id for s in self.status() if look_ahead or self._checkpoint_due(tables.get(s.table_id), s)}
+        chosen = [table for table_id, table in tables.items() if table_id in wanted]
+        work = partial(self._reconcile, look_ahead=look_ahead)
+        reports = self._side_by_side(work, chosen, self._config["mirror.reconcile_concurrency"])
+        return [r for r in reports if r.versions or r.error or r.checkpoint is not None]
+
+    def _checkpoint_due(self, table: MirroredTable | None, status: MirrorStatus) -> bool:
+        return table is not None and self._checkpoints.due_at(table, status.published, status.checkpoint) is not None
+
+    def watch(self, stop: threading.Event, each: Callable[[list[MirrorReport]], None] = lambda _: None) -> None:
+        """Passes until told to stop: one whenever a commit is announced, and every `mirror.reconcile_interval`."""
+        interval = self._config["mirror.reconcile_interval"]
+        while not stop.is_set():
+            try:
+                with self._outbox.listening() as announced:
+                    looked = -math.inf
+                    while not stop.is_set():
+                        look = time.monotonic() - looked > _LOOK_AHEAD_EVERY
+                        looked = time.monotonic() if look else looked
+                        each(self._pass(look_ahead=look))
+                        _wait(announced, interval, stop)
+            except DatabaseError as error:
+                _log.warning("the reconciler goes on when the database is back: %s", error)
+                stop.wait(self._config["mirror.retry_backoff_base"])
+
+    def _wanted(self, table: MirroredTable) -> bool:
+        return bool(self._config.override(table.properties)["mirror.mode"] != "off")
+
+    def _reconcile(self, table: MirroredTable, *, look_ahead: bool) -> MirrorReport:
+        try:
+            result = self._publisher.publish(table)
+            self._report(result)
+            error = result.failure.error if result.failure else self._ahead(table) if look_ahead else None
+            checkpoint = self._checkpoints.write_due(table)
+        except DatabaseError:
+            raise
+        except DeltaSqlError as problem:
+            _log.warning("table %s: %s", table.name, problem)
+            return MirrorReport(table.name, error=str(problem))
+        return MirrorReport(table.name, tuple(result.versions), checkpoint, error)
+
+    def _ahead(self, table: MirroredTable) -> str | None:
+        """A version in the log that the database does not have: another writer, or a database restored."""
+        head = self._outbox.progress(table).head
+        if self._directories.of(table).size(commit_path(head + 1)) is None or self._outbox.progress(table).head > head:
+            return None
+        problem = (
+            f"_delta_log holds version {head + 1}, which the database does not have: a writer went past the database, "
+            f"or the database was restored from an older back-up. The next commit cannot be published"
+        )
+        _log.error("table %s: %s", table.name, problem)
+        return problem
+
+    def repair(self, table: str, version: int | None = None) -> MirrorReport:
+        """Publish what is missing from the log, at once: one version, or all. Raises if that fails."""
+        found = self._find(table)
+        head = self._outbox.progress(found).head
+        if version is not None and not 0 <= version <= head:
+            raise ValidationError(
+                f"table {found.name} has no version {version}: it has versions 0 to {head}",
+                table=found.name,
+                value=version,
+            )
+        for first, last in [(version, version)] if version is not None else self._missing(found):
+            self._outbox.reopen(found, first, last)
+        self._outbox.retry(found)
+        result = self._publisher.publish(found, wait=True)
+        self._report(result)
+        if result.failure is not None:
+            raise result.failure
+        return MirrorReport(found.name, tuple(result.versions), self._checkpoints.write_due(found))
+
+    def _missing(self, table: MirroredTable) -> list[tuple[int, int]]:
+        """Published versions whose files are gone, from the first one that a reader needs."""
+        progress = self._outbox.progress(table)
+        log = Log.of(self._directories.of(table))
+        start = min([*log.commits, progress.published + 1]) if log.checkpoints else 0
+        return [(v, v) for v in range(start, progress.published + 1) if v not in log.commits]
+
+    def validate(self, table: str) -> list[str]:
+        """Every difference between the database and the published log at the version published last."""
+        found = self._find(table)
+        progress = self._outbox.progress(found)
+        if progress.published < 0:
+            return [f"nothing of table {found.name} is published"]
+        with self._store.contents(found.id, progress.published) as contents:
+            return differences(self._directories.of(found), contents, progress.head)
+
+    def _find(self, table: str) -> MirroredTable:
+        return self._outbox.tables(self._store.state(table).table_key)[0]
+
+    def _side_by_side(self, work: Callable[[T], R], items: Sequence[T], width: int) -> Iterable[R]:
+        if not items:
+            return []
+        with ThreadPoolExecutor(min(width, len(items)), "deltasql-mirror") as pool:
+            return list(pool.map(work, items))
+
+
+def _wait(announced: Callable[[float], bool], seconds: float, stop: threading.Event) -> None:
+    """Wait for an announcement in short steps, so that a stop is heeded."""
+    while seconds > 0 and not stop.is_set() and not announced(min(1.0, seconds)):
+        seconds -= 1.0
+
+
+def _table_of(part: Landed) -> MirroredTable:
+    state = part.commit.state
+    metadata = part.commit.changes.metadata[0] if part.commit.changes.metadata else state.metadata
+    properties = metadata.configuration if metadata else {}
+    return MirroredTable(part.table_key, state.table_id, state.name, state.location, properties, part.version)

@@ -1,0 +1,200 @@
+"""Publishing: the versions of a table become files of `_delta_log`, in order, each once, none ever overwritten.
+
+The right to publish a table is a lock in the database. Whoever holds it publishes everything that is open, so those
+who waited for it find their version published already.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from deltasql.core.canonical import commit_bytes
+from deltasql.errors import DatabaseError, DeltaSqlError, MirrorConflict, MirrorFailure
+from deltasql.mirror.layout import LOG, commit_path, commit_version
+from deltasql.mirror.metrics import Metrics
+from deltasql.objects import Directory
+from deltasql.store.outbox import MirroredTable, OpenVersion, Outbox, Publishing
+
+_BATCH = 64
+# The lock's transaction does nothing while files are written, and the server ends one that does so for too long.
+_BATCH_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What an attempt to publish a table came to."""
+
+    table: MirroredTable
+    versions: Sequence[int] = ()
+    failure: MirrorFailure | None = None
+    alert: bool = False
+    """Was this the failure that made the version FAILED?"""
+    busy: bool = False
+    """Another publisher is at work, or the next attempt is not due yet."""
+
+
+class Directories:
+    """The directory of each table, opened once."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = options
+        self._open: dict[str, Directory] = {}
+        self._lock = threading.Lock()
+
+    def of(self, table: MirroredTable) -> Directory:
+        """Where a table's files are."""
+        with self._lock:
+            if table.location not in self._open:
+                self._open[table.location] = Directory(table.location, self._options)
+            return self._open[table.location]
+
+
+class Publisher:
+    """Publishes the open versions of tables."""
+
+    def __init__(self, outbox: Outbox, directories: Directories, metrics: Metrics) -> None:
+        self._outbox = outbox
+        self._directories = directories
+        self._metrics = metrics
+        self._seen: dict[int, int] = {}
+
+    def publish(
+        self,
+        table: MirroredTable,
+        *,
+        known: Mapping[int, Callable[[], bytes]] | None = None,
+        wait: bool = False,
+    ) -> Published:
+        """Publish everything that is open and due. `known` gives the bytes of versions that need not be read."""
+        done: list[int] = []
+        while True:
+            with self._outbox.publishing(table, wait=wait) as session:
+                if session is None:
+                    return Published(table, done, busy=True)
+                batch = session.open(_BATCH)
+                if not batch:
+                    return Published(table, done)
+                if not batch[0].due:
+                    return Published(table, done, busy=True)
+                failed = self._publish(session, table, batch, known or {}, done)
+            if failed is not None:
+                return failed
+            if done[-1] == batch[-1].version and len(batch) < _BATCH:
+                return Published(table, done)
+
+    def _publish(
+        self,
+        session: Publishing,
+        table: MirroredTable,
+        batch: Sequence[OpenVersion],
+        known: Mapping[int, Callable[[], bytes]],
+        done: list[int],
+    ) -> Published | None:
+        """One batch. What was published is recorded even if a later version fails."""
+        unknown = [v.version for v in batch if v.version not in known]
+        stored = session.commits(unknown) if unknown else {}
+        published: list[int] = []
+        problem: tuple[int, Exception] | None = None
+        deadline = time.monotonic() + _BATCH_SECONDS
+        for place, entry in enumerate(batch):
+            if published and time.monotonic() > deadline:
+                break
+            version = entry.version
+            try:
+                _check_order(table, entry)
+                if place == 0:
+                    self._check_before(table, version)
+                data = known[version]() if version in known else commit_bytes(stored[version])
+                with self._metrics.publishing():
+                    self._put(table, version, data)
+            except Exception as error:
+                problem = version, error
+                break
+            published.append(version)
+        if published:
+            session.succeeded(published)
+            self._seen[table.key] = published[-1]
+            self._metrics.published(len(published))
+            done += published
+        return self._record(session, table, *problem, done) if problem else None
+
+    def _record(
+        self, session: Publishing, table: MirroredTable, version: int, error: Exception, done: Sequence[int]
+    ) -> Published:
+        if not isinstance(error, DeltaSqlError) or isinstance(error, DatabaseError):
+            raise error
+        failure = (
+            error if isinstance(error, MirrorFailure) else MirrorFailure(table.id, version, str(error), table.name)
+        )
+        conflict = isinstance(failure, MirrorConflict)
+        alert = session.failed(version, failure.error, final=conflict)
+        self._metrics.failed(conflict=conflict)
+        return Published(table, done, failure, alert)
+
+    def _put(self, table: MirroredTable, version: int, data: bytes) -> None:
+        directory = self._directories.of(table)
+        path = commit_path(version)
+        if directory.put_if_absent(path, data):
+            return
+        there = directory.get(path)
+        if there == data:
+            return
+        if there is not None and data.startswith(there):
+            directory.put(path, data)  # our own bytes, cut short: nobody else can have written them
+            return
+        raise MirrorConflict(table.id, version, self._foreign(directory, table, version, there or b""), table.name)
+
+    def _foreign(self, directory: Directory, table: MirroredTable, version: int, there: bytes) -> str:
+        """Who took our version, and how to go on."""
+        ahead = max(
+            (v for e in directory.list(LOG, after=commit_path(version)) if (v := commit_version(e.path)) is not None),
+            default=version,
+        )
+        further = f", and the log goes on to version {ahead}" if ahead > version else ""
+        return (
+            f"{directory.location}/{commit_path(version)} holds another commit{_described(there)}{further}. A writer "
+            f"went past the database, or the database was restored from an older back-up. Nothing was overwritten. "
+            f"If that commit is not wanted, move the file (and those after it) out of {LOG} and run "
+            f"`deltasql mirror repair {table.name}`; if it is, the rows it brought have to be written again through "
+            f"deltasql"
+        )
+
+    def _check_before(self, table: MirroredTable, version: int) -> None:
+        """A log with a gap is unreadable: the version before must be there. One look per table and process."""
+        if version == 0 or self._seen.get(table.key) == version - 1:
+            return
+        directory = self._directories.of(table)
+        if directory.size(commit_path(version - 1)) is None:
+            raise MirrorFailure(
+                table.id,
+                version,
+                f"{directory.location}/{commit_path(version - 1)} is gone, and a log with a gap cannot be read: "
+                f"`deltasql mirror repair {table.name} --version={version - 1}` publishes it again",
+                table.name,
+            )
+
+
+def _check_order(table: MirroredTable, entry: OpenVersion) -> None:
+    if not entry.whole:
+        raise MirrorFailure(
+            table.id,
+            entry.version,
+            f"version {entry.version}, or the one before it, is missing from the database: the log would have a gap. "
+            f"`deltasql mirror repair {table.name} --version={entry.version - 1}` puts it back if its commit is there",
+            table.name,
+        )
+
+
+def _described(data: bytes) -> str:
+    """What another writer says of its commit."""
+    try:
+        first = msgspec.json.decode(data.partition(b"\n")[0])
+        info = first["commitInfo"]
+        return f" ({info.get('operation', 'unknown operation')} by {info.get('engineInfo', 'an unknown engine')})"
+    except (msgspec.DecodeError, KeyError, TypeError, AttributeError):
+        return ""

@@ -1,0 +1,267 @@
+"""The outbox of the log: which versions are not published yet, what they hold, and how publishing them went."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg.rows import tuple_row
+
+from deltasql.config import Config
+from deltasql.core.canonical import LoggedCommit
+from deltasql.store import rows
+from deltasql.store.database import Connection, Database, Row, fetch
+from deltasql.store.queries import queries
+from deltasql.store.sqlstate import translated
+
+# Any two constants will do, as long as every deltasql process takes the same locks.
+_PUBLISHING = 0x6D697272
+_CHECKPOINTING = 0x63686B70
+# A version that failed for good is still tried now and then: the store may have come back.
+_LONGEST_PAUSE = 300.0
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class MirroredTable:
+    """A table, as far as publishing needs to know it."""
+
+    key: int
+    id: str
+    name: str
+    location: str
+    properties: Mapping[str, str]
+    version: int
+
+    @classmethod
+    def of(cls, row: Row) -> MirroredTable:
+        """From a row of the `mirror_tables` query."""
+        return cls(
+            row["table_key"],
+            str(row["table_id"]),
+            row["name"],
+            row["location"],
+            row["properties"],
+            row["current_version"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OpenVersion:
+    """A version that is not published yet."""
+
+    version: int
+    attempts: int
+    due: bool
+    whole: bool
+    """Are it and the version before it in the database?"""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a table's log is published."""
+
+    head: int
+    published: int
+    checkpoint: int
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorStatus:
+    """How publishing a table stands."""
+
+    table: str
+    table_id: str
+    location: str
+    mode: str
+    version: int
+    published: int
+    checkpoint: int
+    lag_versions: int
+    lag_seconds: float
+    status: str
+    attempts: int
+    error: str | None
+    last_attempt_at: datetime | None
+
+
+class Outbox:
+    """What publishers ask the database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._config = database.config
+
+    def tables(self, key: int | None = None) -> list[MirroredTable]:
+        """All tables, or one."""
+        return [MirroredTable.of(row) for row in self._database.rows("mirror_tables", table_key=key)]
+
+    def due(self) -> list[MirroredTable]:
+        """The tables whose next version may be published now."""
+        return [MirroredTable.of(row) for row in self._database.rows("mirror_due", **self._pauses())]
+
+    def progress(self, table: MirroredTable) -> Progress:
+        """How far a table's log is published and checkpointed."""
+        row = self._database.rows("mirror_progress", table_key=table.key)[0]
+        return Progress(row["current_version"], row["published"], row["checkpoint"])
+
+    def status(self) -> list[MirrorStatus]:
+        """Every table, by name."""
+        return [_status(row, self._config) for row in self._database.rows("mirror_status")]
+
+    def reopen(self, table: MirroredTable, first: int, last: int) -> None:
+        """Have versions published again."""
+        self._database.execute("mirror_reopen", table_key=table.key, first=first, last=last)
+
+    def retry(self, table: MirroredTable) -> None:
+        """Have the open versions tried at once, as if for the first time."""
+        self._database.execute("mirror_retry", table_key=table.key)
+
+    def checkpointed(self, table: MirroredTable, version: int) -> None:
+        """A version has a checkpoint."""
+        self._database.execute("mirror_checkpointed", table_key=table.key, version=version)
+
+    def checkpoint_failed(self, table: MirroredTable, version: int, error: str) -> None:
+        """Writing the checkpoint of a version failed."""
+        self._database.execute("mirror_checkpoint_failed", table_key=table.key, version=version, error=error)
+
+    def notify(self, key: int) -> None:
+        """Wake a reconciler that waits."""
+        self._database.rows("mirror_notify", table_key=key)
+
+    @contextmanager
+    def publishing(self, table: MirroredTable, *, wait: bool) -> Iterator[Publishing | None]:
+        """Be the one publisher of a table. None if there is another one and `wait` is off."""
+        key = {"kind": _PUBLISHING, "table_key": table.key}
+        with translated(), self._database.connection() as connection:
+            connection.execute("begin isolation level read committed")
+            if wait:
+                fetch(connection, "lock_mirror", key)
+            if wait or fetch(connection, "try_lock_mirror", key)[0]["locked"]:
+                yield Publishing(connection, table, self._config, self._pauses())
+            else:
+                yield None
+            connection.execute("commit")
+
+    @contextmanager
+    def checkpointing(self, table: MirroredTable, *, wait: bool) -> Iterator[bool]:
+        """Be the one that writes checkpoints and cleans the log of a table. False if there is another one and `wait`
+        is off. The session is not one of the pool: it may last for minutes."""
+        key = {"kind": _CHECKPOINTING, "table_key": table.key}
+        with translated(), psycopg.connect(self._database.conninfo, autocommit=True) as connection:
+            if wait:
+                connection.execute(queries()["lock_checkpoint"], key)
+            found = connection.execute(queries()["try_lock_checkpoint"], key).fetchone()
+            yield bool(found and found[0])
+
+    def _pauses(self) -> dict[str, float]:
+        return {"base": self._config["mirror.retry_backoff_base"], "longest": _LONGEST_PAUSE}
+
+    @contextmanager
+    def listening(self) -> Iterator[Callable[[float], bool]]:
+        """A function that waits for a commit to be announced, so many seconds at most; True if one was."""
+        with translated(), psycopg.connect(self._database.conninfo, autocommit=True) as connection:
+            connection.execute(queries()["mirror_listen"])
+            yield lambda seconds: bool(list(connection.notifies(timeout=seconds, stop_after=1)))
+
+
+class Publishing:
+    """The right to publish a table, as long as its transaction lasts."""
+
+    def __init__(
+        self, connection: Connection, table: MirroredTable, config: Config, pauses: Mapping[str, float]
+    ) -> None:
+        self._connection = connection
+        self._table = table
+        self._attempts = config["mirror.max_retry_attempts"]
+        self._pauses = pauses
+
+    def open(self, limit: int) -> list[OpenVersion]:
+        """The versions that are not published yet, in order."""
+        params = {"table_key": self._table.key, "limit": limit, **self._pauses}
+        found = fetch(self._connection, "mirror_open", params)
+        return [OpenVersion(r["version"], r["retry_count"], r["due"], r["whole"]) for r in found]
+
+    def commits(self, versions: Sequence[int]) -> dict[int, LoggedCommit]:
+        """What versions hold."""
+        return read_commits(self._connection, self._table.key, versions)
+
+    def succeeded(self, versions: Sequence[int]) -> None:
+        """These are published."""
+        params = {"table_key": self._table.key, "versions": list(versions)}
+        self._connection.execute(queries()["mirror_succeeded"], params)
+
+    def failed(self, version: int, error: str, *, final: bool) -> bool:
+        """An attempt failed; True if it was the one that made the version FAILED."""
+        params = {"table_key": self._table.key, "version": version, "error": error, "final": final}
+        found = fetch(self._connection, "mirror_failed", params | {"attempts": self._attempts})[0]
+        return bool(found["status"] == "FAILED" != found["was"])
+
+
+def read_commits(connection: Connection, key: int, versions: Sequence[int]) -> dict[int, LoggedCommit]:
+    """Versions with all their actions, in at most eight queries however many they are."""
+    heads = fetch(connection, "logged_versions", {"table_key": key, "versions": list(versions)})
+    commits = [row["commit_id"] for row in heads]
+
+    def grouped(name: str, read: Callable[[Sequence[Any]], T], wanted: bool) -> dict[int, list[T]]:
+        """The actions of one kind, by commit or by version."""
+        found: dict[int, list[T]] = {}
+        if wanted:
+            params = {"table_key": key, "commits": commits, "versions": list(versions)}
+            with connection.cursor(row_factory=tuple_row) as cursor:
+                for row in cursor.execute(queries()[name], params):
+                    found.setdefault(row[0], []).append(read(row))
+        return found
+
+    adds = grouped("logged_adds", rows.add_of, any(r["num_adds"] for r in heads))
+    removes = grouped("logged_removes", rows.remove_of, any(r["num_removes"] for r in heads))
+    cdc = grouped("logged_cdc", rows.cdc_of, True)
+    txns = grouped("logged_txns", rows.txn_of, any(r["has_txn"] for r in heads))
+    domains = grouped("logged_domains", rows.domain_of, any(r["has_domain"] for r in heads))
+    params = {"table_key": key, "versions": list(versions)}
+    metadata, protocols = {}, {}
+    if any(r["has_metadata"] for r in heads):
+        metadata = {r["version"]: rows.metadata_of(r) for r in fetch(connection, "logged_metadata", params)}
+    if any(r["has_protocol"] for r in heads):
+        protocols = {r["version"]: rows.protocol_of(r) for r in fetch(connection, "logged_protocols", params)}
+    return {
+        row["version"]: LoggedCommit(
+            version=row["version"],
+            committed_at=row["committed_at"],
+            info=rows.loads(row["commit_info"]),
+            in_commit_timestamp=row["in_commit_timestamp"],
+            protocol=protocols.get(row["version"]),
+            metadata=metadata.get(row["version"]),
+            txns=txns.get(row["version"], ()),
+            domains=domains.get(row["version"], ()),
+            adds=adds.get(row["commit_id"], ()),
+            removes=removes.get(row["commit_id"], ()),
+            cdc=cdc.get(row["commit_id"], ()),
+        )
+        for row in heads
+    }
+
+
+def _status(row: Row, config: Config) -> MirrorStatus:
+    lag = row["current_version"] - row["published"]
+    return MirrorStatus(
+        table=row["name"],
+        table_id=str(row["table_id"]),
+        location=row["location"],
+        mode=config.override(row["properties"])["mirror.mode"],
+        version=row["current_version"],
+        published=row["published"],
+        checkpoint=row["checkpoint"],
+        lag_versions=lag,
+        lag_seconds=math.ceil(1000 * (row["lag_seconds"] or 0)) / 1000 if lag else 0.0,
+        status=row["status"] or "SUCCESS",
+        attempts=row["retry_count"] or 0,
+        error=row["error_message"],
+        last_attempt_at=row["last_attempt_at"],
+    )

@@ -1,0 +1,79 @@
+"""`kill -9` of a publisher between any two of its steps: readers see the version before or the version, and the next
+pass completes what is missing."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+import deltasql
+from deltasql.mirror import checkpoints
+from deltasql.mirror.publisher import Publisher
+from deltasql.objects import Directory
+from deltasql.store.outbox import Outbox, Publishing
+from tests.factories import add
+from tests.processes import spawn
+
+STEPS: list[tuple[type | object, str]] = [
+    (Directory, "put_if_absent"),
+    (Directory, "put"),
+    (Directory, "upload"),
+    (Directory, "delete"),
+    (Publishing, "succeeded"),
+    (Outbox, "checkpointed"),
+    (Publisher, "publish"),
+    (checkpoints, "clean_log"),
+]
+
+
+def publish_and_die(dsn: str, table: str, step: int, after: bool) -> None:
+    """Publish two versions and the checkpoint of the second, dying at a step."""
+    owner, name = STEPS[step]
+    original = getattr(owner, name)
+
+    def dying(*args: object, **kw: object) -> object:
+        if not after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        original(*args, **kw)
+        os.kill(os.getpid(), signal.SIGKILL)
+        return None
+
+    with deltasql.connect(dsn) as lake:
+        setattr(owner, name, dying)
+        lake.mirror._reconcile(lake.mirror._find(table), look_ahead=False)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("step", range(len(STEPS)), ids=[name for _, name in STEPS])
+def test_killed_at_each_step(
+    lake: deltasql.Lake, make_table: Callable[..., deltasql.Table], step: int, after: bool
+) -> None:
+    table = make_table(properties={"delta.checkpointInterval": "2", "delta.logRetentionDuration": "interval 0 days"})
+    stage(lake, table)
+    lake.mirror.settle()
+    for path in (Path(table.location) / "_delta_log").iterdir():
+        os.utime(path, (0, 0))
+    with deltasql.connect(lake.dsn, config={"mirror.mode": "off"}) as silent:
+        for _ in range(3):
+            stage(silent, silent.table(table.id))
+    process = spawn(publish_and_die, lake.dsn, table.name, step, after)
+    process.join(60)
+    assert process.exitcode in (-signal.SIGKILL, 0)
+    seen = DeltaTable(table.location)
+    assert 1 <= seen.version() <= 4
+    assert len(seen.file_uris()) == seen.version()
+    lake.mirror._reconcile(lake.mirror._find(table.name), look_ahead=False)
+    complete = DeltaTable(table.location)
+    assert complete.version() == 4
+    assert len(complete.file_uris()) == 4
+    assert lake.mirror.validate(table.name) == []
+
+
+def stage(lake: deltasql.Lake, table: deltasql.Table) -> None:
+    with lake.begin() as tx:
+        tx.stage(table, [add()])

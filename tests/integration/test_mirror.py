@@ -1,0 +1,467 @@
+"""Publishing: what is committed appears in `_delta_log`, in order, once, and never over somebody else's bytes."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow.parquet as pq
+import pytest
+
+import deltasql
+from deltasql.mirror.hint import checksum
+from deltasql.mirror.replay import Log, replay
+from deltasql.objects import Directory
+from tests.factories import add, remove
+
+Make = Callable[..., deltasql.Table]
+
+
+def log_of(table: deltasql.Table) -> Path:
+    return Path(table.location) / "_delta_log"
+
+
+def commit_file(table: deltasql.Table, version: int) -> Path:
+    return log_of(table) / f"{version:020d}.json"
+
+
+def actions(table: deltasql.Table, version: int) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in commit_file(table, version).read_text().splitlines()]
+
+
+def stage(lake: deltasql.Lake, table: deltasql.Table, *given: Any, **options: Any) -> int:
+    with lake.begin(**options) as tx:
+        tx.stage(table, given or [add()])
+    return next(iter(tx.versions.values()))
+
+
+def state_of(lake: deltasql.Lake, table: deltasql.Table) -> deltasql.MirrorStatus:
+    return next(s for s in lake.mirror.status() if s.table == table.name)
+
+
+@pytest.fixture
+def other_lake(lake: deltasql.Lake) -> Iterator[Callable[..., deltasql.Lake]]:
+    """The same database opened with other settings."""
+    opened: list[deltasql.Lake] = []
+
+    def connect(**config: Any) -> deltasql.Lake:
+        opened.append(deltasql.connect(lake.dsn, config={k.replace("__", "."): v for k, v in config.items()}))
+        return opened[-1]
+
+    yield connect
+    for other in opened:
+        other.close()
+
+
+class TestCommitFiles:
+    def test_every_version_is_published_before_the_commit_returns(self, lake: deltasql.Lake, make_table: Make) -> None:
+        table = make_table()
+        assert commit_file(table, 0).exists()
+        version = stage(lake, table)
+        assert commit_file(table, version).exists()
+        assert state_of(lake, table).published == version
+
+    def test_order_and_form(self, lake: deltasql.Lake, make_table: Make) -> None:
+        table = make_table(partition_by=["day"], properties={"delta.feature.domainMetadata": "supported"})
+        stage(lake, table, add("old.parquet", partition_values={"day": None}))
+        stage(
+            lake,
+            table,
+            remove("old.parquet"),
+            add("b.parquet", partition_values={"day": "2026-01-01"}, stats='{"numRecords":1}'),
+            deltasql.Txn("app", 7, 123),
+            deltasql.DomainMetadata("d", "{}"),
+            deltasql.CommitInfo("MERGE", {"predicate": "x"}),
+        )
+        kinds = [next(iter(action)) for action in actions(table, 2)]
+        assert kinds == ["commitInfo", "txn", "domainMetadata", "add", "remove"]
+        text = commit_file(table, 2).read_text()
+        assert text.endswith("}\n")
+        for line in text.splitlines():
+            body = next(iter(json.loads(line).values()))
+            assert list(body) == sorted(body)
+            assert None not in body.values()
+        assert actions(table, 1)[1]["add"]["partitionValues"] == {"day": None}
+        info = actions(table, 2)[0]["commitInfo"]
+        moment = table.history()[0].timestamp
+        assert info["timestamp"] == int(moment.timestamp() * 1000)
+        assert (info["operation"], info["readVersion"], info["isBlindAppend"]) == ("MERGE", 1, False)
+
+    def test_empty_maps_are_kept(self, make_table: Make) -> None:
+        first = {kind: body for action in actions(make_table(), 0) for kind, body in action.items()}
+        assert first["metaData"]["configuration"] == {}
+        assert first["metaData"]["format"] == {"options": {}, "provider": "parquet"}
+        assert first["protocol"] == {"minReaderVersion": 1, "minWriterVersion": 2}
+
+    def test_all_tables_of_a_transaction(self, lake: deltasql.Lake, make_table: Make) -> None:
+        tables = [make_table(f"t{n}") for n in range(7)]
+        with lake.begin() as tx:
+            for table in tables:
+                tx.stage(table, [add()])
+        assert all(commit_file(table, 1).exists() for table in tables)
+        assert len({actions(table, 1)[0]["commitInfo"]["txnId"] for table in tables}) == 1
+
+    def test_the_strict_writer_publishes_too(self, lake: deltasql.Lake, make_table: Make) -> None:
+        table = make_table()
+        deltasql.SqlTxnLogWriter(lake.store).commit(table.id, 1, [add()])
+        assert commit_file(table, 1).exists()
+
+    def test_superseded_files_are_not_removed_in_the_log(self, lake: deltasql.Lake, make_table: Make) -> None:
+        table = make_table()
+        stage(lake, table, add("a.parquet", size=1))
+        stage(lake, table, add("a.parquet", size=2))
+        assert [next(iter(a)) for a in actions(table, 2)] == ["commitInfo", "add"]
+        assert lake.mirror.validate(table.name) == []
+
+    def test_unknown_fields_survive(self, lake: deltasql.Lake, make_table: Make) -> None:
+        table = make_table()
+        stage(lake, table, add("a.parquet", extra={"zebra": [1], "alpha": {"b": None}}))
+        body = actions(table, 1)[1]["add"]
+        assert (body["zebra"], body["alpha"]) == ([1], {"b": None})
+        assert list(body) == sorted(body)
+
+
+class TestModes:
+    def test_off_publishes_nothing_until_it_is_on(
+        self, lake: deltasql.Lake, make_table: Make, other_lake: Callable[..., deltasql.Lake]
+    ) -> None:
+        off = other_lake(mirror__mode="off")
+        table = off.create_table(make_table("anchor").name + "2", "id BIGINT")
+        stage(off, table)
+        assert not log_of(table).exists()
+        assert state_of(off, table).lag_versions == 2
+        assert off.mirror.run() == []
+        report = next(r for r in lake.mirror.run() if r.table == table.name)
+        assert report.versions == (0, 1)
+        assert commit_file(table, 1).exists()
+
+    def test_async_publishes_in_the_background(self, lake: deltasql.Lake, make_table: Make) -> None:
+        table = make_table(properties={"deltasql.mirror.mode": "async"})
+        for _ in range(5):
+            stage(lake, table)
+        lake.mirror.settle()
+        assert commit_file(table, 5).exists()
+
+    def test_a_table_may_differ_from_its_lake(self, lake: deltasql.Lake, make_table: Make) -> None:
+        table = make_table(properties={"deltasql.mirror.mode": "off"})
+        stage(lake, table)
+        assert not log_of(table).exists()
+        assert state_of(lake, table).mode == "off"
+
+
+class TestCollisions:
+    def test_the_same_bytes_are_success(self, lake: deltasql.Lake, make_table: Make) -> None:
+        table = make_table()
+        stage(lake, table)
+        before = commit_file(table, 1).read_bytes(), commit_file(table, 1).stat().st_mtime_ns
+        report = lake.mirror.repair(table.name, version=1)
+        assert report.versions == (1,)
+        assert (commit_file(table, 1).read_bytes(), commit_file(table, 1).stat().st_mtime_ns) == before
+
+    def test_other_bytes_stop_the_table(
+        self, lake: deltasql.Lake, make_table: Make, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        table = make_table()
+        foreign = b'{"commitInfo":{"operation":"WRITE","engineInfo":"other/1"}}\n'
+        commit_file(table, 1).write_bytes(foreign)
+        commit_file(table, 2).write_bytes(foreign)
+        with caplog.at_level(logging.ERROR, "deltasql"):
+            assert stage(lake, table) == 1
+        assert "goes on to version 2" in caplog.text
+        assert "other/1" in caplog.text
+        assert commit_file(table, 1).read_bytes() == foreign
+        status = state_of(lake, table)
+        assert (status.status, status.published, status.lag_versions) == ("FAILED", 0, 1)
+        assert "Nothing was overwritten" in (status.error or "")
+        with pytest.raises(deltasql.MirrorConflict, match="mirror repair") as caught:
+            lake.mirror.repair(table.name)
+        assert (caught.value.table, caught.value.version) == (table.name, 1)
+        stage(lake, table)
+        assert commit_file(table, 2).read_bytes() == foreign
+        for version in (1, 2):
+            commit_file(table, version).unlink()
+        assert lake.mirror.repair(table.name).versions == (1, 2)
+        assert lake.mirror.validate(table.name) == []
+
+    @pytest.mark.parametrize("kept", [0, 1, 40])
+    def test_our_own_bytes_cut_short_are_completed(self, lake: deltasql.Lake, make_table: Make, kept: int) -> None:
+        table = make_table()
+        stage(lake, table)
+        whole = commit_file(table, 1).read_bytes()
+        commit_file(table, 1).write_bytes(whole[:kept])
+        lake.mirror.repair(table.name, version=1)
+        assert commit_file(table, 1).read_bytes() == whole
+
+    def test_a_log_ahead_of_the_database(
+        self, lake: deltasql.Lake, make_table: Make, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        table = make_table()
+        commit_file(table, 1).write_bytes(b"{}\n")
+        report = next(r for r in lake.mirror.run() if r.table == table.name)
+        assert "version 1, which the database does not have" in (report.error or "")
+        assert lake.mirror.validate(table.name) == ["_delta_log holds version 1, which the database does not have"]
+        assert commit_file(table, 1).read_bytes() == b"{}\n"
+
+
+class TestFailures:
+    def test_a_store_that_is_down_does_not_undo_the_commit(
+        self, lake: deltasql.Lake, make_table: Make, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        table = make_table()
+        away = log_of(table).rename(log_of(table).with_name("away"))
+        log_of(table).write_text("a file where the directory was")
+        assert stage(lake, table) == 1
+        assert table.version == 1
+        status = state_of(lake, table)
+        assert (status.status, status.attempts, status.published) == ("PENDING", 1, 0)
+        assert status.error
+        log_of(table).unlink()
+        away.rename(log_of(table))
+        deadline = time.monotonic() + 30
+        while state_of(lake, table).lag_versions and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert commit_file(table, 1).exists()
+        assert "committed but not yet published" in caplog.text
+
+    def test_attempts_end_in_failed_and_an_alert(
+        self, make_table: Make, other_lake: Callable[..., deltasql.Lake], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        events: list[dict[str, Any]] = []
+        with webhook(events) as url:
+            quick = other_lake(
+                mirror__max_retry_attempts=2, mirror__retry_backoff_base="1ms", mirror__alert_webhook=url
+            )
+            table = quick.table(make_table().id)
+            log_of(table).rename(log_of(table).with_name("away"))
+            log_of(table).write_text("in the way")
+            with caplog.at_level(logging.ERROR, "deltasql"):
+                stage(quick, table)
+                deadline = time.monotonic() + 20
+                while state_of(quick, table).status != "FAILED" and time.monotonic() < deadline:
+                    time.sleep(0.05)
+                while not events and time.monotonic() < deadline:
+                    time.sleep(0.05)
+            assert state_of(quick, table).status == "FAILED"
+            assert [(e["event"], e["table"], e["version"]) for e in events] == [("mirror_failed", table.name, 1)]
+            assert [r.levelname for r in caplog.records if "not yet published" in r.message] == ["ERROR"]
+            assert f'mirror_failed{{table="{table.name}"}} 1.0' in quick.mirror.metrics()
+            log_of(table).unlink()
+            log_of(table).with_name("away").rename(log_of(table))
+            assert quick.mirror.repair(table.name).versions in ((1,), ())
+
+    def test_a_missing_version_blocks_its_table_and_says_so(self, lake: deltasql.Lake, make_table: Make) -> None:
+        table = make_table(properties={"deltasql.mirror.mode": "off"})
+        for _ in range(3):
+            stage(lake, table)
+        key = table.state().table_key
+        with psycopg.connect(lake.dsn, autocommit=True) as connection:
+            connection.execute("delete from deltasql.dl_mirror_status where table_key = %s and version = 2", [key])
+        with pytest.raises(deltasql.MirrorFailure, match="gap"):
+            lake.mirror.repair(table.name)
+        assert not commit_file(table, 3).exists()
+        assert lake.mirror.repair(table.name, version=2).versions == (2, 3)
+
+    def test_a_lost_file_blocks_its_table_until_repair(
+        self, lake: deltasql.Lake, make_table: Make, other_lake: Callable[..., deltasql.Lake]
+    ) -> None:
+        table = make_table()
+        for _ in range(3):
+            stage(lake, table)
+        commit_file(table, 2).unlink()
+        commit_file(table, 3).unlink()
+        fresh = other_lake()
+        stage(fresh, table)
+        assert "mirror repair" in (state_of(lake, table).error or "")
+        assert not commit_file(table, 4).exists()
+        assert lake.mirror.validate(table.name)
+        assert lake.mirror.repair(table.name).versions == (2, 3, 4)
+        assert lake.mirror.validate(table.name) == []
+
+
+class TestCheckpoints:
+    def test_every_interval(self, lake: deltasql.Lake, make_table: Make) -> None:
+        table = make_table(properties={"delta.checkpointInterval": "3"})
+        for _ in range(7):
+            stage(lake, table)
+        lake.mirror.settle()
+        assert sorted(p.name[:20] for p in log_of(table).glob("*.checkpoint.parquet"))[-1] == f"{6:020d}"
+        hint = json.loads((log_of(table) / "_last_checkpoint").read_text())
+        assert hint["version"] == 6
+        assert hint["checksum"] == checksum(hint)
+        rows = pq.read_table(log_of(table) / f"{6:020d}.checkpoint.parquet")
+        assert (hint["size"], hint["numOfAddFiles"]) == (rows.num_rows, 6)
+        assert state_of(lake, table).checkpoint == 6
+
+    def test_ten_by_default(self, lake: deltasql.Lake, make_table: Make) -> None:
+        table = make_table()
+        for _ in range(11):
+            stage(lake, table)
+        lake.mirror.settle()
+        assert [p.name[:20] for p in log_of(table).glob("*.checkpoint.parquet")] == [f"{10:020d}"]
+
+    def test_holds_everything(self, lake: deltasql.Lake, make_table: Make) -> None:
+        now = time.time_ns() // 1_000_000
+        table = make_table(
+            partition_by=["day"],
+            properties={"delta.checkpointInterval": "1000", "delta.feature.domainMetadata": "supported"},
+        )
+        values = {"day": "2026-01-01"}
+        stage(
+            lake,
+            table,
+            add("gone", partition_values=values),
+            add("long gone", partition_values=values),
+            add("back", partition_values=values),
+            add("stays", partition_values={"day": None}, tags={"a": "b", "c": None}, stats='{"numRecords":3}'),
+            deltasql.Txn("app", 1),
+            deltasql.DomainMetadata("kept", "1"),
+            deltasql.DomainMetadata("dropped", "1"),
+        )
+        stage(
+            lake,
+            table,
+            remove("gone", deletion_timestamp=now),
+            remove("long gone", deletion_timestamp=now - 8 * 86_400_000),
+            remove("back", deletion_timestamp=now),
+            deltasql.Txn("app", 2, now),
+            deltasql.DomainMetadata("dropped", "", removed=True),
+        )
+        stage(lake, table, add("back", partition_values=values))
+        lake.mirror._checkpoints.write(lake.mirror._find(table.name), 3)
+        found: dict[str, list[Any]] = {}
+        for row in pq.read_table(log_of(table) / f"{3:020d}.checkpoint.parquet").to_pylist():
+            for kind, body in row.items():
+                if body is not None:
+                    found.setdefault(kind, []).append(body)
+        assert sorted(a["path"] for a in found["add"]) == ["back", "stays"]
+        assert [r["path"] for r in found["remove"]] == ["gone"]
+        assert [(t["appId"], t["version"]) for t in found["txn"]] == [("app", 2)]
+        assert [d["domain"] for d in found["domainMetadata"]] == ["kept"]
+        assert len(found["protocol"]) == len(found["metaData"]) == 1
+        stays = next(a for a in found["add"] if a["path"] == "stays")
+        assert stays["partitionValues"] == [("day", None)]
+        assert stays["tags"] == [("a", "b"), ("c", None)]
+        for version in range(4):
+            commit_file(table, version).unlink()
+        directory = Directory(table.location, {})
+        assert replay(directory, Log.of(directory), 3).files.keys() == {("back", None), ("stays", None)}
+        assert lake.mirror.validate(table.name) == []
+
+    def test_the_hint_never_goes_back(self, lake: deltasql.Lake, make_table: Make) -> None:
+        table = make_table()
+        for _ in range(4):
+            stage(lake, table)
+        mirrored = lake.mirror._find(table.name)
+        lake.mirror._checkpoints.write(mirrored, 4)
+        lake.mirror._checkpoints.write(mirrored, 2)
+        assert json.loads((log_of(table) / "_last_checkpoint").read_text())["version"] == 4
+
+    def test_old_log_files_go_only_behind_a_checkpoint(self, lake: deltasql.Lake, make_table: Make) -> None:
+        import os
+
+        table = make_table(properties={"delta.checkpointInterval": "2", "delta.logRetentionDuration": "interval 1 day"})
+        for _ in range(4):
+            stage(lake, table)
+        lake.mirror.settle()
+        for path in log_of(table).iterdir():
+            os.utime(path, (0, 0))
+        for _ in range(2):
+            stage(lake, table)
+        lake.mirror.settle()
+        names = sorted(p.name for p in log_of(table).glob("0*"))
+        assert names[0] == f"{4:020d}.checkpoint.parquet"
+        assert f"{4:020d}.json" in names
+        assert lake.mirror.validate(table.name) == []
+
+
+class TestOptIns:
+    def test_in_commit_timestamps(self, lake: deltasql.Lake, make_table: Make) -> None:
+        table = make_table(properties={"delta.enableInCommitTimestamps": "true"})
+        for _ in range(5):
+            stage(lake, table)
+        stamps = [actions(table, v)[0]["commitInfo"]["inCommitTimestamp"] for v in range(6)]
+        assert stamps == sorted(set(stamps))
+        assert [actions(table, v)[0]["commitInfo"]["timestamp"] for v in range(6)] == stamps
+        other = make_table("plain")
+        assert "inCommitTimestamp" not in actions(other, 0)[0]["commitInfo"]
+        metadata = other.state().metadata
+        assert metadata is not None
+        on = deltasql.Metadata(
+            metadata.id, metadata.schema_string, configuration={"delta.enableInCommitTimestamps": "true"}
+        )
+        protocol = deltasql.Protocol(1, 7, None, ("appendOnly", "inCommitTimestamp", "invariants"))
+        with pytest.raises(deltasql.ValidationError, match="when a table is created"):
+            stage(lake, other, on, protocol)
+
+    def test_the_fence_names_a_feature_that_nobody_else_has(self, make_table: Make) -> None:
+        table = make_table(properties={"delta.deltasql.fence": "true"})
+        protocol = next(a["protocol"] for a in actions(table, 0) if "protocol" in a)
+        assert protocol == {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["deltasqlFence"]}
+
+
+class TestWatching:
+    def test_a_commit_wakes_the_reconciler(
+        self, lake: deltasql.Lake, make_table: Make, other_lake: Callable[..., deltasql.Lake]
+    ) -> None:
+        watcher = other_lake(mirror__reconcile_interval="60s")
+        table = make_table(properties={"deltasql.mirror.mode": "off"})
+        stop, seen = threading.Event(), threading.Event()
+        reports: list[deltasql.MirrorReport] = []
+
+        def note(found: list[deltasql.MirrorReport]) -> None:
+            reports.extend(r for r in found if r.table == table.name)
+            seen.set()
+
+        thread = threading.Thread(target=watcher.mirror.watch, args=(stop, note))
+        thread.start()
+        try:
+            assert seen.wait(20)
+            seen.clear()
+            metadata = table.state().metadata
+            assert metadata is not None
+            lake.store.outbox.notify(table.state().table_key)
+            assert seen.wait(20), "the announcement was not heard"
+        finally:
+            stop.set()
+            thread.join(20)
+        assert not thread.is_alive()
+
+    def test_metrics(self, lake: deltasql.Lake, make_table: Make) -> None:
+        table = make_table()
+        text = lake.mirror.metrics()
+        for name in ("mirror_publish_seconds_count", "mirror_failures_total", "mirror_checkpoint_seconds_count"):
+            assert name in text
+        assert f'mirror_lag_seconds{{table="{table.name}"}} 0.0' in text
+
+
+class webhook:
+    """A server that keeps the events it is sent."""
+
+    def __init__(self, events: list[dict[str, Any]]) -> None:
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                events.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+                self.send_response(204)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = HTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever)
+
+    def __enter__(self) -> str:
+        self._thread.start()
+        return f"http://127.0.0.1:{self._server.server_address[1]}/"
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
