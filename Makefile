@@ -27,7 +27,7 @@ $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
 	  echo "'$(PYTHON)' has no venv module: install it (Debian and Ubuntu: the python3-venv package),"; \
 	  echo "or name another Python: make $(or $(MAKECMDGOALS),setup) PYTHON=/path/to/python3"; exit 1; }
-	@echo "Setting up .venv: packages from the Python package index, 530 MB once unpacked (first run only)."
+	@echo "Setting up .venv: packages from the Python package index, 2.2 GB once unpacked (first run only)."
 	@$(PYTHON) -m venv --clear "$(VENV)"
 	@$(RUN) pip install --quiet --disable-pip-version-check "uv==$(UV_VERSION)"
 	@$(RUN) uv pip install --python "$(BIN)/python" --require-hashes -r requirements.lock
@@ -43,6 +43,7 @@ demo: $(READY) ## Run the main job on an embedded PostgreSQL
 	@$(RUN) deltasql.cli demo
 
 test: $(READY) ## Run all tests
+	@$(RUN) tests.delta_jars
 	@$(RUN) pytest $(ARGS)
 
 lint: $(READY) ## Check style, types and layers

@@ -6,11 +6,16 @@ import itertools
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 import deltasql
+from tests import delta_jars
 from tests.servers import PostgresServer, debian_binaries
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _numbers = itertools.count()
 
@@ -44,6 +49,20 @@ def debian_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres
 def debian_lake(workdir: Path, debian_server: PostgresServer) -> Iterator[deltasql.Lake]:
     with deltasql.connect(debian_server.url) as lake:
         yield lake
+
+
+@pytest.fixture(scope="session")
+def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A local Spark with Delta's own jars."""
+    from tests import spark
+
+    obstacle = spark.obstacle()
+    if obstacle and delta_jars.required():
+        pytest.fail(obstacle)
+    if obstacle:
+        pytest.skip(obstacle)
+    with spark.session(tmp_path_factory.mktemp("spark")) as session:
+        yield session
 
 
 @pytest.fixture(params=["embedded", "debian"])

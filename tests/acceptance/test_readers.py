@@ -1,0 +1,293 @@
+"""The outside readers agree on tables that delta-rs and Spark write, and a difference does not go unseen."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from tests import delta_jars
+from tests.readers import ENGINES, FAULTS, NO_NULL_CONTAINERS, as_seen_by, assert_same_rows, read, rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MOMENT = dt.datetime(2024, 2, 29, 1, 2, 3, 456789)
+INSTANT = MOMENT.replace(tzinfo=dt.UTC)
+PRIMITIVES = {
+    "i8": (pa.int8(), [-128, 127, None]),
+    "i16": (pa.int16(), [-(2**15), 2**15 - 1, None]),
+    "i32": (pa.int32(), [-(2**31), 2**31 - 1, None]),
+    "i64": (pa.int64(), [-(2**63), 2**63 - 1, None]),
+    "f32": (pa.float32(), [1.5, float("nan"), None]),
+    "f64": (pa.float64(), [-0.0, float("-inf"), None]),
+    "flag": (pa.bool_(), [True, False, None]),
+    "text": (pa.string(), ["naïve ✓ 'quoted'", "", None]),
+    "bytes": (pa.binary(), [b"\x00\xff", b"text", None]),
+    "day": (pa.date32(), [dt.date(1582, 10, 4), dt.date(9999, 12, 31), None]),
+    "instant": (pa.timestamp("us", "UTC"), [INSTANT, dt.datetime(1900, 1, 1, microsecond=1, tzinfo=dt.UTC), None]),
+    "moment": (pa.timestamp("us"), [MOMENT, dt.datetime(1969, 12, 31, 23, 59, 59, 999999), None]),
+    "price": (pa.decimal128(10, 2), [Decimal("-1.25"), Decimal("12345678.90"), None]),
+    "wide": (pa.decimal128(38, 18), [Decimal("12345678901234567890.123456789012345678"), Decimal("-0.5"), None]),
+}
+NESTED = {
+    "pair": (
+        pa.struct([("x", pa.int32()), ("text", pa.string()), ("bytes", pa.binary()), ("moment", pa.timestamp("us"))]),
+        [{"x": 1, "text": "a", "bytes": b"\xfe", "moment": MOMENT}, {"x": None, "text": "", "bytes": b""}, None],
+    ),
+    "numbers": (pa.list_(pa.int64()), [[1, None, 3], [], None]),
+    "pairs": (pa.list_(pa.struct([("k", pa.string()), ("v", pa.float64())])), [[{"k": "a", "v": 0.5}, {}], [], None]),
+    "counts": (pa.map_(pa.string(), pa.int32()), [[("b", 1), ("a", None)], [], None]),
+    "instants": (pa.map_(pa.int32(), pa.list_(pa.timestamp("us", "UTC"))), [[(2, [INSTANT]), (1, [])], [], None]),
+    "grid": (pa.list_(pa.list_(pa.decimal128(5, 1))), [[[Decimal("0.5")], [], None], [], None]),
+}
+PARTITIONS = {
+    "text": (
+        pa.string(),
+        [None, "a b", "x/y", "ü=1", "100%", "%20", "a:b", "q?", "#", "'\"", "a\\b", "[{*}]", "a+b&c"],
+    ),
+    "int": (pa.int32(), [None, -5, 7]),
+    "flag": (pa.bool_(), [None, True, False]),
+    "double": (pa.float64(), [None, 1.5, -0.25]),
+    "day": (pa.date32(), [None, dt.date(2024, 2, 29), dt.date(1969, 12, 31)]),
+    "instant": (pa.timestamp("us", "UTC"), [None, INSTANT, dt.datetime(1960, 1, 1, tzinfo=dt.UTC)]),
+    "moment": (pa.timestamp("us"), [None, MOMENT, dt.datetime(1960, 1, 1)]),
+    "decimal": (pa.decimal128(10, 2), [None, Decimal("1.25"), Decimal("100.00")]),
+}
+ENCODED_ROOT = "root that URLs encode"
+
+
+def table_of(columns: dict[str, tuple[pa.DataType, list[Any]]]) -> pa.Table:
+    return pa.table({name: pa.array(values, kind) for name, (kind, values) in columns.items()})
+
+
+def partitioned(kind: pa.DataType, values: list[Any]) -> pa.Table:
+    return pa.table({"p": pa.array(values, kind), "id": pa.array(range(len(values)), pa.int64())})
+
+
+@pytest.mark.parametrize("columns", [PRIMITIVES, NESTED], ids=["primitives", "nested"])
+def test_every_type(columns: dict[str, Any], tmp_path: Path, spark_session: SparkSession) -> None:
+    expected = table_of(columns)
+    write_deltalake(tmp_path, expected)
+    assert_same_rows(tmp_path, expected, spark=spark_session)
+
+
+@pytest.mark.parametrize("name", PARTITIONS)
+def test_partition_values(name: str, tmp_path: Path, spark_session: SparkSession) -> None:
+    expected = partitioned(*PARTITIONS[name])
+    write_deltalake(tmp_path, expected, partition_by=["p"])
+    assert_same_rows(tmp_path, expected, spark=spark_session)
+
+
+def test_several_partition_columns(tmp_path: Path, spark_session: SparkSession) -> None:
+    expected = table_of({name: PARTITIONS[name] for name in ("int", "day", "decimal")})
+    write_deltalake(tmp_path, expected, partition_by=["day", "decimal"])
+    assert_same_rows(tmp_path, expected, spark=spark_session)
+
+
+@pytest.mark.parametrize("checkpoint", [False, True], ids=["commits", "checkpoint"])
+def test_every_version(checkpoint: bool, tmp_path: Path, spark_session: SparkSession) -> None:
+    first = pa.table({"id": pa.array([1, 2], pa.int64())})
+    second = pa.table({"id": pa.array([3], pa.int64()), "text": pa.array(["new"])})
+    write_deltalake(tmp_path, first)
+    write_deltalake(tmp_path, second, mode="append", schema_mode="merge")
+    write_deltalake(tmp_path, second, mode="overwrite")
+    if checkpoint:
+        DeltaTable(tmp_path).create_checkpoint()
+    both = pa.concat_tables([first, second], promote_options="default")
+    for version, expected in enumerate([first, both, second]):
+        assert_same_rows(tmp_path, expected, spark=spark_session, version=version)
+    assert_same_rows(tmp_path, second, spark=spark_session)
+
+
+def test_a_table_without_rows(tmp_path: Path, spark_session: SparkSession) -> None:
+    expected = table_of({**PRIMITIVES, **NESTED}).slice(0, 0)
+    write_deltalake(tmp_path, expected)
+    assert_same_rows(tmp_path, expected, spark=spark_session)
+
+
+def test_deletion_vectors(tmp_path: Path, spark_session: SparkSession) -> None:
+    spark_session.sql(
+        f"CREATE TABLE delta.`{tmp_path}` (id BIGINT) USING delta TBLPROPERTIES ('delta.enableDeletionVectors' = true)"
+    )
+    spark_session.range(0, 5, 1, 1).write.format("delta").mode("append").save(str(tmp_path))
+    spark_session.sql(f"DELETE FROM delta.`{tmp_path}` WHERE id = 3")
+    assert [*tmp_path.glob("deletion_vector_*")]
+    assert_same_rows(tmp_path, pa.table({"id": [0, 1, 2, 4]}), spark=spark_session)
+
+
+CHANGES: dict[str, Callable[[list[Any]], list[Any]]] = {
+    "a value": lambda ids: [*ids[:-1], 99],
+    "a null": lambda ids: [*ids[:-1], None],
+    "a row less": lambda ids: ids[:-1],
+    "a row twice": lambda ids: [*ids, ids[-1]],
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_difference_is_seen_in_every_engine(change: str, tmp_path: Path, spark_session: SparkSession) -> None:
+    write_deltalake(tmp_path, pa.table({"id": pa.array([1, 2, 3], pa.int64())}))
+    changed = pa.table({"id": pa.array(CHANGES[change]([1, 2, 3]), pa.int64())})
+    with pytest.raises(AssertionError) as caught:
+        assert_same_rows(tmp_path, changed, spark=spark_session)
+    for engine in ENGINES:
+        assert f"{engine} reads 3 rows, expected {changed.num_rows}" in str(caught.value)
+
+
+@pytest.mark.parametrize("column", [*PRIMITIVES, *NESTED])
+def test_a_difference_is_seen_in_every_type(column: str) -> None:
+    kind, (one, other, _) = {**PRIMITIVES, **NESTED}[column]
+    assert rows(pa.table({"c": pa.array([one], kind)})) != rows(pa.table({"c": pa.array([other], kind)}))
+    assert rows(pa.table({"c": pa.array([one, None], kind)})) == rows(pa.table({"c": pa.array([None, one], kind)}))
+
+
+def test_what_the_message_says(tmp_path: Path) -> None:
+    write_deltalake(tmp_path, pa.table({"id": pa.array([1, 2], pa.int64())}))
+    with pytest.raises(AssertionError) as caught:
+        assert_same_rows(tmp_path, pa.table({"id": pa.array([1, 7], pa.int64())}), engines=["duckdb"], version=0)
+    assert str(caught.value).splitlines() == [
+        f"{tmp_path} at version 0",
+        "duckdb reads 2 rows, expected 2",
+        "  missing: (7,)",
+        "  unexpected: (2,)",
+    ]
+    with pytest.raises(AssertionError, match=r"polars reads the columns \['id'\], expected \['other'\]"):
+        assert_same_rows(tmp_path, pa.table({"other": [1, 2]}), engines=["polars"])
+    with pytest.raises(AssertionError, match="delta-rs cannot read it: "):
+        assert_same_rows(tmp_path / "none", pa.table({"id": [1]}), engines=["delta-rs"])
+
+
+def test_faults_are_not_assumed(tmp_path: Path) -> None:
+    expected = pa.table({"id": pa.array([1], pa.int64())})
+    write_deltalake(tmp_path, expected)
+    with pytest.raises(AssertionError, match="polars reads all rows: out of date in FAULTS: column mapping"):
+        assert_same_rows(tmp_path, expected, engines=["polars"], meets=["column mapping"])
+    with pytest.raises(ValueError, match="no such fault: bad weather"):
+        assert_same_rows(tmp_path, expected, engines=["polars"], meets=["bad weather"])
+    with pytest.raises(ValueError, match="spark_session"):
+        assert_same_rows(tmp_path, expected, engines=["spark"])
+
+
+def with_wide_decimals(path: Path, spark: SparkSession) -> pa.Table:
+    expected = partitioned(pa.decimal128(19, 2), [Decimal("1.25")])
+    write_deltalake(path, expected, partition_by=["p"])
+    return expected
+
+
+def with_empty_text(path: Path, spark: SparkSession) -> pa.Table:
+    expected = partitioned(pa.string(), ["", "a"])
+    write_deltalake(path, expected, partition_by=["p"])
+    return expected
+
+
+def with_binary_partition(path: Path, spark: SparkSession) -> pa.Table:
+    spark.sql(f"CREATE TABLE delta.`{path}` (p BINARY, id BIGINT) USING delta PARTITIONED BY (p)")
+    spark.sql(f"INSERT INTO delta.`{path}` VALUES (CAST('abc' AS BINARY), 0)")
+    return partitioned(pa.binary(), [b"abc"])
+
+
+def with_absolute_path(path: Path, spark: SparkSession) -> pa.Table:
+    expected = pa.table({"id": pa.array([1], pa.int64())})
+    write_deltalake(path, expected)
+    commit = path / "_delta_log" / f"{0:020}.json"
+    actions = [json.loads(line) for line in commit.read_text().splitlines()]
+    for action in actions:
+        if "add" in action:
+            action["add"]["path"] = (path / action["add"]["path"]).as_uri()
+    commit.write_text("\n".join(map(json.dumps, actions)))
+    return expected
+
+
+def with_column_mapping(path: Path, spark: SparkSession, columns: str, values: str, partition: str = "") -> None:
+    spark.sql(
+        f"CREATE TABLE delta.`{path}` ({columns}) USING delta {partition} "
+        "TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
+    )
+    spark.sql(f"INSERT INTO delta.`{path}` VALUES ({values})")
+
+
+def with_mapped_columns(path: Path, spark: SparkSession) -> pa.Table:
+    with_column_mapping(path, spark, "`a b` INT", "1")
+    return pa.table({"a b": pa.array([1], pa.int32())})
+
+
+def with_mapped_struct_in_map(path: Path, spark: SparkSession) -> pa.Table:
+    with_column_mapping(path, spark, "m MAP<STRING, STRUCT<x: INT>>", "map('k', struct(1))")
+    return pa.table({"m": pa.array([[("k", {"x": 1})]], pa.map_(pa.string(), pa.struct([("x", pa.int32())])))})
+
+
+def with_mapped_partition(path: Path, spark: SparkSession) -> pa.Table:
+    with_column_mapping(path, spark, "id INT, p STRING", "0, 'a'", "PARTITIONED BY (p)")
+    return pa.table({"id": pa.array([0], pa.int32()), "p": ["a"]})
+
+
+# Each writes a table that meets the fault; it may meet others.
+FAULTY: dict[str, tuple[Callable[[Path, SparkSession], pa.Table], list[str]]] = {
+    "decimal partition of 19 digits or more": (with_wide_decimals, []),
+    "struct in a map under column mapping": (with_mapped_struct_in_map, ["column mapping"]),
+    "absolute path": (with_absolute_path, []),
+    "empty partition value": (with_empty_text, []),
+    "partition column not first under column mapping": (with_mapped_partition, ["column mapping"]),
+    "column mapping": (with_mapped_columns, []),
+    "binary partition": (with_binary_partition, []),
+}
+
+
+@pytest.mark.parametrize("what", FAULTY)
+def test_known_faults_are_still_there(what: str, tmp_path: Path, spark_session: SparkSession) -> None:
+    write, others = FAULTY[what]
+    expected = write(tmp_path, spark_session)
+    assert_same_rows(tmp_path, expected, spark=spark_session, meets=[what, *others])
+
+
+@pytest.mark.parametrize("name", ["a b", "ä", "it's"])
+def test_odd_roots(name: str, tmp_path: Path, spark_session: SparkSession) -> None:
+    expected = partitioned(*PARTITIONS["text"])
+    write_deltalake(tmp_path / name, expected, partition_by=["p"])
+    meets = [ENCODED_ROOT] if name != "it's" else []
+    assert_same_rows(tmp_path / name, expected, spark=spark_session, meets=meets)
+
+
+def test_clickhouse_still_has_no_null_containers(tmp_path: Path) -> None:
+    expected = table_of(NESTED)
+    write_deltalake(tmp_path, expected)
+    found = rows(read("clickhouse", tmp_path))
+    assert found == rows(as_seen_by("clickhouse", expected))
+    assert found != rows(expected)
+
+
+def test_every_fault_has_a_test() -> None:
+    assert {fault.engine for fault in FAULTS} <= set(ENGINES)
+    assert {fault.what for fault in FAULTS} == {*FAULTY, NO_NULL_CONTAINERS.what, ENCODED_ROOT}
+
+
+def test_jars_are_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    source, cache = tmp_path / "source", tmp_path / "cache"
+    jar = delta_jars.Jar("a", "1", 3, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad")
+    monkeypatch.setattr(delta_jars, "JARS", (jar,))
+    monkeypatch.setattr(delta_jars, "REPOSITORY", source.as_uri())
+    monkeypatch.setenv("DELTASQL_TEST_JARS", str(cache))
+    published = source / "io" / "delta" / "a" / "1" / "a-1.jar"
+    published.parent.mkdir(parents=True)
+
+    published.write_bytes(b"abd")
+    monkeypatch.delenv(delta_jars.REQUIRE_SPARK, raising=False)
+    assert delta_jars.main() == 0
+    assert "other bytes" in capsys.readouterr().err
+    monkeypatch.setenv(delta_jars.REQUIRE_SPARK, "1")
+    assert delta_jars.main() == 1
+    assert [*cache.iterdir()] == []
+
+    published.write_bytes(b"abc")
+    assert delta_jars.main() == 0
+    published.unlink()
+    assert delta_jars.main() == 0
+    assert (cache / "a-1.jar").read_bytes() == b"abc"
+    assert capsys.readouterr().out.count("Downloading a-1.jar") == 2

@@ -1,0 +1,70 @@
+"""A local Spark with Delta's own reader and writer, or the reason why there is none."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unittest.mock import patch
+
+from pyspark.sql import SparkSession
+
+from tests import delta_jars
+
+_OLDEST_JAVA = 17
+
+
+def obstacle() -> str | None:
+    """Why Spark cannot run here, if it cannot."""
+    lacking = delta_jars.missing(delta_jars.directory())
+    if lacking:
+        names = ", ".join(jar.name for jar in lacking)
+        return f"Spark needs Delta's jars ({names}): fetch them with `python -m tests.delta_jars`"
+    found = _java_version()
+    if found is None or found < _OLDEST_JAVA:
+        return f"Spark needs Java {_OLDEST_JAVA} or newer and finds {found or 'none'}: install one or set JAVA_HOME"
+    return None
+
+
+@contextmanager
+def session(folder: Path) -> Iterator[SparkSession]:
+    """Two threads, no UI, UTC; all that it leaves behind is below `folder`."""
+    environment = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    settings = {
+        "spark.jars": ",".join(str(delta_jars.directory().absolute() / jar.name) for jar in delta_jars.JARS),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.databricks.delta.snapshotPartitions": "2",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.local.dir": str(folder / "local"),
+        "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder / 'derby'}",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+    }
+    with patch.dict(os.environ, environment):
+        spark = SparkSession.builder.master("local[2]").appName("deltasql tests").config(map=settings).getOrCreate()
+        try:
+            yield spark
+        finally:
+            spark.stop()
+
+
+def _java_version() -> int | None:
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None:
+        return None
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60).stderr
+    except OSError:
+        return None
+    match = re.search(r'version "(?:1\.)?(\d+)', said)
+    return int(match[1]) if match else None
