@@ -7,6 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUN := $(BIN)/python -m
 READY := $(VENV)/.ready
+TEST_READY := $(VENV)/.test-ready
 BENCH_READY := $(VENV)/.bench-ready
 
 .DEFAULT_GOAL := help
@@ -27,11 +28,16 @@ $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
 	  echo "'$(PYTHON)' has no venv module: install it (Debian and Ubuntu: the python3-venv package),"; \
 	  echo "or name another Python: make $(or $(MAKECMDGOALS),setup) PYTHON=/path/to/python3"; exit 1; }
-	@echo "Setting up .venv: packages from the Python package index, 2.2 GB once unpacked (first run only)."
+	@echo "Setting up .venv: packages from the Python package index, 530 MB once unpacked (first run only)."
 	@$(PYTHON) -m venv --clear "$(VENV)"
 	@$(RUN) pip install --quiet --disable-pip-version-check "uv==$(UV_VERSION)"
 	@$(RUN) uv pip install --python "$(BIN)/python" --require-hashes -r requirements.lock
 	@$(RUN) uv pip install --quiet --python "$(BIN)/python" --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(TEST_READY): $(READY) requirements-test.lock
+	@echo "Adding the readers that the tests compare with (Spark, ClickHouse, DuckDB and others): 1.7 GB once unpacked."
+	@$(RUN) uv pip install --python "$(BIN)/python" --require-hashes -r requirements-test.lock
 	@touch $@
 
 $(BENCH_READY): $(READY) requirements-bench.lock
@@ -42,7 +48,7 @@ $(BENCH_READY): $(READY) requirements-bench.lock
 demo: $(READY) ## Run the main job on an embedded PostgreSQL
 	@$(RUN) deltasql.cli demo
 
-test: $(READY) ## Run all tests
+test: $(TEST_READY) ## Run all tests
 	@$(RUN) tests.delta_jars
 	@$(RUN) pytest $(ARGS)
 
@@ -66,7 +72,9 @@ lock: ## Resolve the dependencies anew into the lock files
 	@$(RUN) uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	  --no-emit-index-url --group dev pyproject.toml requirements-build.in -o requirements.lock
 	@$(RUN) uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
-	  --no-emit-index-url --group bench -c requirements.lock -o requirements-bench.lock
+	  --no-emit-index-url --group test -c requirements.lock -o requirements-test.lock
+	@$(RUN) uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	  --no-emit-index-url --group bench -c requirements.lock -c requirements-test.lock -o requirements-bench.lock
 
 clean: ## Remove .venv and the demo's data
 	rm -rf .venv .deltasql build dist
