@@ -23,7 +23,7 @@ from deltasql.errors import DeltaSqlError
 _RETRY: Any = {"max_retries": 3, "retry_timeout": timedelta(seconds=15)}
 # A store that takes a request and never answers is noticed by `read_timeout`, well before PostgreSQL gives up the
 # publisher's idle transaction; `timeout` is for whole answers, and a checkpoint may be a large one.
-_CLIENT_DEFAULTS: dict[str, Any] = {"connect_timeout": "5s", "read_timeout": "15s", "timeout": "300s"}
+_CLIENT_DEFAULTS: dict[str, Any] = {"connect_timeout": "5s", "read_timeout": "20s", "timeout": "300s"}
 # All that obstore knows: it panics over one of these among the store's own settings.
 _CLIENT_KEYS = {
     "allow_http", "allow_invalid_certificates", "connect_timeout", "default_content_type", "http1_only",

@@ -84,15 +84,15 @@ class World:
                 assert len(set(bodies)) == 1, f"{path} was written twice, with different bytes"
 
 
-def open_lake(dsn: str, proxy: StoreProxy, s3: S3Server, **config: Any) -> deltasql.Lake:
-    """A lake with a schema of its own, and little patience."""
+def open_lake(dsn: str, proxy: StoreProxy, s3: S3Server, timeout: str = "300ms", **config: Any) -> deltasql.Lake:
+    """A lake with a schema of its own, and little patience unless told otherwise."""
     settings = {
         "postgres.schema": f"s{uuid.uuid4().hex}",
         "mirror.retry_backoff_base": "20ms",
         "pool.timeout": "1s",
         "pool.size": 3,
     }
-    options = s3.options(proxy.endpoint, timeout="300ms")
+    options = s3.options(proxy.endpoint, timeout=timeout)
     return deltasql.connect(dsn, config=settings | config, storage_options=options)
 
 
@@ -119,13 +119,25 @@ def proxy(s3: S3Server) -> Iterator[StoreProxy]:
 
 @pytest.fixture(scope="module")
 def impatient_lake(embedded_lake: deltasql.Lake, proxy: StoreProxy, s3: S3Server) -> Iterator[deltasql.Lake]:
-    with open_lake(make_conninfo(embedded_lake.dsn, application_name="faults"), proxy, s3) as lake:
+    with open_lake(embedded_lake.dsn, proxy, s3) as lake:
         yield lake
 
 
 @pytest.fixture
 def world(impatient_lake: deltasql.Lake, proxy: StoreProxy, s3: S3Server) -> World:
     return make_world(impatient_lake, proxy, s3)
+
+
+@pytest.fixture(scope="module")
+def patient_lake(embedded_lake: deltasql.Lake, proxy: StoreProxy, s3: S3Server) -> Iterator[deltasql.Lake]:
+    """What happens in the proxy takes its time, and the store's client is not to give up meanwhile."""
+    with open_lake(make_conninfo(embedded_lake.dsn, application_name="patient"), proxy, s3, "30s") as lake:
+        yield lake
+
+
+@pytest.fixture
+def patient_world(patient_lake: deltasql.Lake, proxy: StoreProxy, s3: S3Server) -> World:
+    return make_world(patient_lake, proxy, s3)
 
 
 def is_put(request: Request) -> bool:
@@ -256,7 +268,8 @@ def test_a_disk_that_is_full(world: World, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 class TestTheDatabaseFails:
-    def test_between_commit_and_publishing(self, world: World) -> None:
+    def test_between_commit_and_publishing(self, patient_world: World) -> None:
+        world = patient_world
         publish = world.lake.store.publish
 
         def late(landed: Any) -> None:
@@ -269,8 +282,9 @@ class TestTheDatabaseFails:
         world.converges()
 
     @pytest.mark.parametrize("moment", ["before", "after"])
-    def test_around_the_put(self, world: World, moment: str) -> None:
+    def test_around_the_put(self, patient_world: World, moment: str) -> None:
         """`after`: the object is there, and the database does not know."""
+        world = patient_world
         with at(world.proxy, moment, is_put, lambda: terminate(world)) as times:
             world.commit()
             assert world.seen() in ((1, 2) if moment == "before" else (2,))
@@ -282,7 +296,7 @@ class TestTheDatabaseFails:
     ) -> None:
         binaries = debian_binaries() or find_binaries().directory
         with PostgresServer(binaries, tmp_path_factory.mktemp("pg")) as server:
-            with open_lake(server.url, proxy, s3) as lake:
+            with open_lake(server.url, proxy, s3, "30s") as lake:
                 world = make_world(lake, proxy, s3)
                 with at(proxy, "after", is_put, server.crash) as times:
                     world.commit()
@@ -297,7 +311,7 @@ class TestTheDatabaseFails:
 def terminate(world: World) -> None:
     """End the lake's sessions, the one that publishes included."""
     with psycopg.connect(world.lake.dsn, application_name="admin", autocommit=True) as admin:
-        admin.execute("select pg_terminate_backend(pid, 5000) from pg_stat_activity where application_name = 'faults'")
+        admin.execute("select pg_terminate_backend(pid, 5000) from pg_stat_activity where application_name = 'patient'")
 
 
 @contextmanager

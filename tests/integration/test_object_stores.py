@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
+import time
 import traceback
 import uuid
 from collections.abc import Callable
@@ -333,6 +335,16 @@ class TestRefusals:
 
     def test_nobody_there(self, refused: Callable[..., str]) -> None:
         assert "connection refused" in refused(aws_endpoint="http://127.0.0.1:1")
+
+    def test_nobody_answers(self, s3: S3Server) -> None:
+        """A store that takes a request and is silent; writing is not tried twice, so that a commit does not wait."""
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
+            directory = Directory("s3://lake/t", s3.options(endpoint, read_timeout="300ms"))
+            started = time.monotonic()
+            with pytest.raises(StorageError, match="no answer in time"):
+                directory.put_if_absent("a", b"1")
+            assert 0.3 <= time.monotonic() - started < 0.6
 
     def test_an_option_that_does_not_exist(self, refused: Callable[..., str]) -> None:
         assert "aws_nonsense" in refused(aws_nonsense="1")
