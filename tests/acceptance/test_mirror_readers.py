@@ -113,6 +113,31 @@ def test_partition_values(
     assert_same_rows(Path(table.location), expected, spark=spark_session)
 
 
+@pytest.mark.parametrize("as_struct", ["true", "false"])
+def test_spark_skips_files_by_the_statistics_of_a_checkpoint(
+    lake: deltasql.Lake, as_struct: str, published: Callable[..., deltasql.Table], spark_session: SparkSession
+) -> None:
+    from pyspark.sql import functions as sf
+
+    whole = table_of({name: column for name, column in PRIMITIVES.items() if name not in ("f32", "f64", "bytes")})
+    properties = {
+        "delta.checkpoint.writeStatsAsStruct": as_struct,
+        "delta.checkpoint.writeStatsAsJson": "false" if as_struct == "true" else "true",
+    }
+    table = published(whole.slice(0, 1), properties=properties)
+    for row in (1, 2):
+        append(table, whole.slice(row, 1))
+    only_the_checkpoint(lake, table)
+    frame = spark_session.read.format("delta").load(table.location)
+    for name in whole.column_names:
+        for value in (whole[name][0].as_py(), whole[name][1].as_py()):
+            found = frame.where(sf.col(name) == sf.lit(value).cast(frame.schema[name].dataType))
+            assert found.count() == 1, (name, value)
+        assert frame.where(sf.col(name).isNull()).count() == 1
+    none = frame.where("i64 = 5 AND i32 = 6")
+    assert (none.count(), len(none.inputFiles())) == (0, 0)
+
+
 def test_partition_directories_of_any_name(make_table: Make, tmp_path: Path, spark_session: SparkSession) -> None:
     expected = partitioned(*PARTITIONS["text"])
     table = make_table(schema=expected.schema, location=str(tmp_path / "t"), partition_by=["p"])
