@@ -12,6 +12,7 @@ import pytest
 
 import deltasql
 from tests import delta_jars
+from tests.s3 import S3Server
 from tests.servers import PostgresServer, debian_binaries
 
 if TYPE_CHECKING:
@@ -63,6 +64,23 @@ def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSes
         pytest.skip(obstacle)
     with spark.session(tmp_path_factory.mktemp("spark")) as session:
         yield session
+
+
+_used: list[str] = []
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """An S3-compatible server with the bucket `lake`."""
+    with S3Server(tmp_path_factory.mktemp("s3")) as server:
+        server.create_bucket("lake")
+        _used.append(server.kind)
+        yield server
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for kind in _used:
+        terminalreporter.write_line(f"S3 was {kind}{'' if kind == 'MinIO' else ' (DELTASQL_TEST_MINIO names a MinIO)'}")
 
 
 @pytest.fixture(params=["embedded", "debian"])

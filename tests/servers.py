@@ -31,6 +31,7 @@ class PostgresServer:
         self._data = directory / "data"
         self._log = directory / "log"
         self._password = secrets.token_hex(8)
+        self._running = False
         self.port = _free_port()
         self.url = f"postgresql://postgres:{self._password}@127.0.0.1:{self.port}/postgres"
 
@@ -42,14 +43,25 @@ class PostgresServer:
             for path in (directory, password):
                 shutil.chown(path, _account())
         self._run("initdb", "-D", self._data, "-U", "postgres", "-A", "scram-sha-256", "--pwfile", password)
+        self.start()
+        return self
+
+    def start(self) -> None:
+        """Start, after `crash` as well."""
         options = f"-c listen_addresses=127.0.0.1 -c port={self.port} -c unix_socket_directories= -c fsync=off"
         self._run("pg_ctl", "-D", self._data, "-l", self._log, "-o", options, "-w", "start")
-        return self
+        self._running = True
+
+    def crash(self) -> None:
+        """Stop without a farewell to anybody."""
+        self._running = False
+        self._run("pg_ctl", "-D", self._data, "-m", "immediate", "-w", "stop")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._run("pg_ctl", "-D", self._data, "-m", "immediate", "-w", "stop")
+        if self._running:
+            self.crash()
 
     def _run(self, program: str, *arguments: Any) -> None:
         command = [str(self._binaries / program), *map(str, arguments)]

@@ -433,7 +433,8 @@ def _add(file: ParquetFile) -> Add:
 def _absolute(location: str) -> str:
     """A location as the log keeps it: local paths absolute, no slash at the end."""
     place = str(objects.local_path(location).resolve()) if objects.is_local(location) else location
-    return place.rstrip("/") or "/"
+    scheme, separator, path = place.rpartition("://")
+    return f"{scheme}{separator}{path.rstrip('/')}" or "/"
 
 
 def _configuration(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -14,18 +15,35 @@ from uuid import uuid4
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError
-from obstore.store import LocalStore, from_url
+from obstore.store import LocalStore, MemoryStore, from_url
 
 from deltasql.errors import DeltaSqlError
 
 # Publishing has a back-off of its own: a store that is down should say so before a commit has waited for long.
 _RETRY: Any = {"max_retries": 3, "retry_timeout": timedelta(seconds=15)}
-_CLIENT_DEFAULTS: dict[str, Any] = {"connect_timeout": "5s", "timeout": "60s"}
+# A store that takes a request and never answers is noticed by `read_timeout`, well before PostgreSQL gives up the
+# publisher's idle transaction; `timeout` is for whole answers, and a checkpoint may be a large one.
+_CLIENT_DEFAULTS: dict[str, Any] = {"connect_timeout": "5s", "read_timeout": "15s", "timeout": "300s"}
+# All that obstore knows: it panics over one of these among the store's own settings.
 _CLIENT_KEYS = {
-    "allow_http", "allow_invalid_certificates", "connect_timeout", "default_content_type", "http1_only", "http2_only",
-    "pool_idle_timeout", "pool_max_idle_per_host", "proxy_url", "timeout", "user_agent",
+    "allow_http", "allow_invalid_certificates", "connect_timeout", "default_content_type", "http1_only",
+    "http2_keep_alive_interval", "http2_keep_alive_timeout", "http2_keep_alive_while_idle", "http2_max_frame_size",
+    "http2_only", "pool_idle_timeout", "pool_max_idle_per_host", "proxy_ca_certificate", "proxy_excludes", "proxy_url",
+    "randomize_addresses", "read_timeout", "root_certificate", "timeout", "user_agent",
 }  # fmt: skip
 _PREFIXES = ("aws_", "azure_", "google_")
+_SECRET = re.compile(r"secret|token|password|credential|signature|sas|account_key|master_key|access_key(?!_id)")
+_ANSWER = re.compile(r"<Code>([^<]*)</Code>(?:\s*<Message>([^<]*)</Message>)?")
+_HINTS = {
+    "BadScheme": 'the endpoint is http, which the storage option allow_http="true" allows',
+    "169.254.169.254": "no credentials are given, and this machine has none of its own",
+    "ConnectionRefused": "connection refused",
+    "TimedOut": "no answer in time",
+}
+"""What obstore tells in the details of an error only, or not at all."""
+
+# What is in memory goes with the process, but not with each Directory.
+_memory: dict[str, MemoryStore] = {}
 
 
 class StorageError(DeltaSqlError):
@@ -51,6 +69,7 @@ class Directory:
     def __init__(self, location: str, options: Mapping[str, str]) -> None:
         self.location = location
         self._local = local_path(location) if is_local(location) else None
+        self._secrets = _secrets(options)
         self._store = _open(location, options)
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
@@ -60,26 +79,33 @@ class Directory:
                 obstore.put(self._store, path, data, mode="create", use_multipart=False)
             except AlreadyExistsError:
                 return False
-            except NotSupportedError:
+            except (NotSupportedError, NotImplementedError):
                 if not self._move_into_place(path, data):
                     return False
         self._check(path, len(data))
         return True
 
     def _move_into_place(self, path: str, data: bytes) -> bool:
-        """For a store without conditional put: nobody sees the object before it is whole."""
+        """For a store without conditional put: nobody sees the object before it is whole. That two writers do not
+        take each other's place is up to the publisher's lock here."""
         if self.size(path) is not None:
             return False
-        staged = f"{path}.{uuid4().hex}.tmp"
-        obstore.put(self._store, staged, data, use_multipart=False)
-        self._check(staged, len(data))
+        parent, _, name = path.rpartition("/")
+        staged = f"{parent}{'/' if parent else ''}.{name}.{uuid4().hex}.tmp"  # the dot hides it from readers
         try:
-            obstore.rename(self._store, staged, path, overwrite=False)
-        except AlreadyExistsError:
-            obstore.delete(self._store, staged)
-            return False
-        except NotSupportedError:
-            obstore.rename(self._store, staged, path)
+            obstore.put(self._store, staged, data, use_multipart=False)
+            self._check(staged, len(data))
+            try:
+                obstore.rename(self._store, staged, path, overwrite=False)
+            except AlreadyExistsError:
+                return False
+            except (NotSupportedError, NotImplementedError):
+                if self.size(path) is not None:
+                    return False
+                obstore.rename(self._store, staged, path)
+        finally:
+            with suppress(BaseError, OSError):
+                obstore.delete(self._store, staged)
         return True
 
     def put(self, path: str, data: bytes) -> None:
@@ -117,7 +143,9 @@ class Directory:
         with self._saying(f"read {path}"):
             try:
                 return bytes(obstore.get(self._store, path).bytes())
-            except FileNotFoundError:
+            except FileNotFoundError as error:
+                if _code(error) == "NoSuchBucket":
+                    raise
                 return None
 
     def size(self, path: str) -> int | None:
@@ -148,8 +176,8 @@ class Directory:
     def _saying(self, what: str) -> Iterator[None]:
         try:
             yield
-        except (BaseError, OSError) as error:
-            raise StorageError(f"{self.location}: cannot {what}: {_first_line(error)}") from error
+        except (BaseError, OSError, ValueError, NotImplementedError) as error:
+            raise StorageError(f"{self.location}: cannot {what}: {_said(error, self._secrets)}") from error
 
 
 def exists_below(location: str, options: Mapping[str, str]) -> bool:
@@ -173,12 +201,16 @@ def _open(location: str, options: Mapping[str, str]) -> obstore.store.ObjectStor
     try:
         if is_local(location):
             return LocalStore(local_path(location), mkdir=True)
+        if location.startswith("memory://"):
+            return _memory.setdefault(location.rstrip("/"), MemoryStore())
         client = {_client_key(k): v for k, v in options.items() if _client_key(k) in _CLIENT_KEYS}
         config: Any = {k: v for k, v in options.items() if _client_key(k) not in _CLIENT_KEYS}
         settings: Any = _CLIENT_DEFAULTS | client
         return from_url(location, config=config or None, client_options=settings, retry_config=_RETRY)
-    except (BaseError, ValueError, OSError) as error:
-        raise StorageError(f"cannot open the location {location!r}: {_first_line(error)}") from error
+    except (BaseError, ValueError, TypeError, OSError) as error:
+        # Without its cause, which repeats the value of an option that cannot be read.
+        said = _said(error, _secrets(options))
+        raise StorageError(f"cannot open the location {location!r}: {said}") from None
 
 
 def _client_key(key: str) -> str:
@@ -186,9 +218,31 @@ def _client_key(key: str) -> str:
     return next((name.removeprefix(p) for p in _PREFIXES if name.startswith(p)), name)
 
 
-def _first_line(error: Exception) -> str:
-    """The rest of obstore's messages repeats the request, and with it what should stay out of logs."""
-    return str(error).strip().partition("\n")[0]
+def _secrets(options: Mapping[str, str]) -> list[str]:
+    """The values of options that no message may repeat."""
+    return [str(value) for key, value in options.items() if value and _SECRET.search(key.lower())]
+
+
+def _said(error: Exception, secrets: Sequence[str]) -> str:
+    """An error in one line. The rest of obstore's message repeats the request; only the store's own answer, and what
+    is known to help, is taken from there."""
+    whole = str(error).strip()
+    text = whole.partition("\n")[0].partition("<?xml")[0].strip().rstrip(":")
+    answer = _ANSWER.search(whole)
+    if answer:
+        text += f": {': '.join(part for part in answer.groups() if part)}"
+    for sign, hint in _HINTS.items():
+        if sign in whole:
+            text += f" ({hint})"
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    return text
+
+
+def _code(error: Exception) -> str | None:
+    """The code of an answer of S3's."""
+    answer = _ANSWER.search(str(error))
+    return answer[1] if answer else None
 
 
 def is_local(location: str) -> bool:

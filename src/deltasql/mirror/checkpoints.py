@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import logging
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -20,7 +21,6 @@ import pyarrow.parquet as pq
 from deltasql.config import Config
 from deltasql.core.canonical import epoch_millis
 from deltasql.core.intervals import parse_interval
-from deltasql.errors import DeltaSqlError
 from deltasql.mirror.checkpoint import Written, write_checkpoint
 from deltasql.mirror.hint import decode_hint, encode_hint
 from deltasql.mirror.layout import (
@@ -41,6 +41,7 @@ _log = logging.getLogger(__name__)
 
 _WEEK = timedelta(days=7)
 _LOG_RETENTION = timedelta(days=30)
+_LONGEST_PAUSE = 300.0
 
 
 class Checkpoints:
@@ -51,6 +52,8 @@ class Checkpoints:
         self._outbox = store.outbox
         self._directories = directories
         self._metrics = metrics
+        self._failures: dict[int, tuple[int, float]] = {}
+        """Per table: how often in a row it failed, and when it may be tried again."""
 
     def due(self, table: MirroredTable) -> int | None:
         """The version that wants a checkpoint: the last multiple of the interval that is published and has none."""
@@ -68,10 +71,11 @@ class Checkpoints:
         every = interval(table, self._store.config)
         return any(version and version % every == 0 for version in versions)
 
-    def write_due(self, table: MirroredTable, *, wait: bool = False) -> int | None:
-        """Write the checkpoint that is due, if there is one; its version. Only with `wait` when somebody is at it."""
+    def write_due(self, table: MirroredTable, *, wait: bool = False, now: bool = False) -> int | None:
+        """Write the checkpoint that is due, if there is one; its version. Only with `wait` when somebody is at it, only
+        with `now` soon after it failed."""
         written = None
-        if self.due(table) is None:
+        if self.due(table) is None or (not now and time.monotonic() < self._failures.get(table.key, (0, 0.0))[1]):
             return None
         with self._outbox.checkpointing(table, wait=wait) as mine:
             while mine and (version := self.due(table)) is not None:
@@ -83,10 +87,14 @@ class Checkpoints:
         try:
             with self._metrics.checkpointing():
                 self.write(table, version)
-        except DeltaSqlError as error:
+        except Exception as error:
             self._metrics.checkpoint_failed()
+            times = self._failures.get(table.key, (0, 0.0))[0] + 1
+            pause = min(_LONGEST_PAUSE, self._store.config["mirror.retry_backoff_base"] * 2.0 ** min(times - 1, 30))
+            self._failures[table.key] = times, time.monotonic() + pause
             self._outbox.checkpoint_failed(table, version, f"checkpoint: {error}")
             raise
+        self._failures.pop(table.key, None)
         clean_log(self._directories.of(table), table.properties)
 
     def write(self, table: MirroredTable, version: int) -> None:

@@ -58,6 +58,7 @@ class Mirror:
         self._workers: ThreadPoolExecutor | None = None
         self._queued: set[int] = set()
         self._retrier: threading.Thread | None = None
+        self._retry_wanted = False
         self._closed = threading.Event()
 
     # --- After a commit
@@ -136,11 +137,14 @@ class Mirror:
             self._retry_later()
         except Exception:
             _log.exception("table %s: publishing failed", table.name)
+            self._retry_later()
 
     def _retry_later(self) -> None:
-        """Have open versions tried again until they are published, as long as this process lives."""
+        """Have open versions, and checkpoints that are due, tried again until all is done, as long as this process
+        lives."""
         with self._lock:
-            if self._closed.is_set() or (self._retrier is not None and self._retrier.is_alive()):
+            self._retry_wanted = True
+            if self._closed.is_set() or self._retrier is not None:
                 return
             self._retrier = threading.Thread(target=self._retry, name="deltasql-mirror-retry", daemon=True)
             self._retrier.start()
@@ -148,12 +152,32 @@ class Mirror:
     def _retry(self) -> None:
         pause = self._config["mirror.retry_backoff_base"]
         while not self._closed.wait(pause):
+            with self._lock:
+                self._retry_wanted = False
             try:
                 self._pass(look_ahead=False)
-                if not any(s.lag_versions and s.mode != "off" for s in self.status()):
-                    return
+                if self._behind():
+                    continue
             except DeltaSqlError as error:
                 _log.warning("publishing is tried again: %s", error)
+                continue
+            except Exception:
+                _log.exception("publishing is tried again")
+                continue
+            with self._lock:
+                # What failed after the look above has seen this thread alive, and counts on it.
+                if not self._retry_wanted:
+                    self._retrier = None
+                    return
+
+    def _behind(self) -> bool:
+        """Is there anything left to publish, or a checkpoint to write?"""
+        tables = self._tables()
+        return any(
+            status.table_id in tables
+            and (status.lag_versions > 0 or self._checkpoint_due(tables[status.table_id], status))
+            for status in self.status()
+        )
 
     def settle(self) -> None:
         """Wait for what is under way in the background."""
@@ -167,8 +191,10 @@ class Mirror:
         self.settle()
         self._closed.set()
         self.settle()
-        if self._retrier is not None:
-            self._retrier.join()
+        with self._lock:
+            retrier = self._retrier
+        if retrier is not None:
+            retrier.join()
 
     # --- For operators
 
@@ -186,7 +212,7 @@ class Mirror:
         return self._pass(look_ahead=True)
 
     def _pass(self, *, look_ahead: bool) -> list[MirrorReport]:
-        tables = {t.id: t for t in self._outbox.tables() if self._wanted(t)}
+        tables = self._tables()
         wanted = {table.id for table in self._outbox.due()}
         wanted |= {s.table_id for s in self.status() if look_ahead or self._checkpoint_due(tables.get(s.table_id), s)}
         chosen = [table for table_id, table in tables.items() if table_id in wanted]
@@ -213,8 +239,10 @@ class Mirror:
                 _log.warning("the reconciler goes on when the database is back: %s", error)
                 stop.wait(self._config["mirror.retry_backoff_base"])
 
-    def _wanted(self, table: MirroredTable) -> bool:
-        return bool(self._config.override(table.properties)["mirror.mode"] != "off")
+    def _tables(self) -> dict[str, MirroredTable]:
+        """The tables that are to be published, by id."""
+        found = self._outbox.tables()
+        return {t.id: t for t in found if self._config.override(t.properties)["mirror.mode"] != "off"}
 
     def _reconcile(self, table: MirroredTable, *, look_ahead: bool) -> MirrorReport:
         try:
@@ -227,6 +255,10 @@ class Mirror:
         except DeltaSqlError as problem:
             _log.warning("table %s: %s", table.name, problem)
             return MirrorReport(table.name, error=str(problem))
+        except Exception as problem:
+            # A full disk, say: the other tables, and the reconciler, go on.
+            _log.exception("table %s: publishing failed", table.name)
+            return MirrorReport(table.name, error=f"{type(problem).__name__}: {problem}")
         return MirrorReport(table.name, tuple(result.versions), checkpoint, error)
 
     def _ahead(self, table: MirroredTable) -> str | None:
@@ -258,7 +290,7 @@ class Mirror:
         self._report(result)
         if result.failure is not None:
             raise result.failure
-        return MirrorReport(found.name, tuple(result.versions), self._checkpoints.write_due(found))
+        return MirrorReport(found.name, tuple(result.versions), self._checkpoints.write_due(found, now=True))
 
     def _missing(self, table: MirroredTable) -> list[tuple[int, int]]:
         """Published versions whose files are gone, from the first one that a reader needs."""

@@ -1,0 +1,355 @@
+"""Object stores: what publishing relies on, the same on local disk, in memory and on S3."""
+
+from __future__ import annotations
+
+import os
+import threading
+import traceback
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import obstore
+import pytest
+from obstore.exceptions import GenericError
+
+import deltasql
+from deltasql.mirror.layout import commit_path
+from deltasql.objects import Directory, StorageError, delete_below, exists_below
+from tests.factories import add
+from tests.processes import run_all
+from tests.s3 import S3Server
+
+Place = tuple[str, dict[str, str]]
+
+
+@pytest.fixture(params=["local", "memory", "s3"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """A location that holds nothing, and the options to open it."""
+    match request.param:
+        case "local":
+            return str(tmp_path / "objects"), {}
+        case "memory":
+            return f"memory:///{uuid.uuid4()}", {}
+        case _:
+            return _s3_place(request.getfixturevalue("s3"))
+
+
+def _s3_place(s3: S3Server, **options: str) -> Place:
+    return f"s3://lake/{uuid.uuid4()}", s3.options(**options)
+
+
+def paths(directory: Directory, *args: Any, **kw: Any) -> list[str]:
+    return sorted(entry.path for entry in directory.list(*args, **kw))
+
+
+def put_numbers(location: str, options: dict[str, str], number: int) -> list[bool]:
+    directory = Directory(location, options)
+    return [directory.put_if_absent(f"{name}", b"%d" % number * 1000) for name in range(20)]
+
+
+class TestConditionalPut:
+    def test_the_second_one_is_told(self, place: Place) -> None:
+        directory = Directory(*place)
+        assert directory.put_if_absent("_delta_log/1.json", b"first")
+        assert not directory.put_if_absent("_delta_log/1.json", b"second")
+        assert not directory.put_if_absent("_delta_log/1.json", b"first")
+        assert directory.get("_delta_log/1.json") == b"first"
+        assert paths(directory) == ["_delta_log/1.json"]
+
+    def test_threads(self, place: Place) -> None:
+        directory = Directory(*place)
+        start = threading.Barrier(8)
+
+        def attempt(number: int) -> list[bool]:
+            won = []
+            for name in range(5):
+                start.wait()
+                won.append(directory.put_if_absent(f"{name}", b"%d" % number * 1000))
+            return won
+
+        with ThreadPoolExecutor(8) as pool:
+            won = list(pool.map(attempt, range(8)))
+        for name in range(5):
+            winners = [number for number in range(8) if won[number][name]]
+            assert len(winners) == 1
+            assert directory.get(f"{name}") == b"%d" % winners[0] * 1000
+
+    @pytest.mark.parametrize("kind", ["local", "s3"])
+    def test_processes(self, kind: str, tmp_path: Path, s3: S3Server) -> None:
+        location, options = (str(tmp_path), {}) if kind == "local" else _s3_place(s3)
+        won = run_all(put_numbers, [(location, options, number) for number in range(4)])
+        for name in range(20):
+            winners = [number for number in range(4) if won[number][name]]
+            assert len(winners) == 1
+            assert Directory(location, options).get(f"{name}") == b"%d" % winners[0] * 1000
+
+
+class TestWithoutConditionalPut:
+    """S3 as servers of old know it: no `If-None-Match`, and no copy that spares what is there."""
+
+    @pytest.fixture
+    def old(self, s3: S3Server) -> Place:
+        return _s3_place(s3, conditional_put="disabled")
+
+    def test_it_is_what_it_seems(self, old: Place) -> None:
+        store = Directory(*old)._store
+        with pytest.raises(NotImplementedError):
+            obstore.put(store, "x", b"", mode="create")
+
+    def test_moved_into_place(self, old: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+        directory, seen = Directory(*old), []
+        original = obstore.rename
+
+        def looking(store: Any, source: str, target: str, **kw: Any) -> None:
+            seen.append((directory.size(source), directory.size(target)))
+            original(store, source, target, **kw)
+
+        monkeypatch.setattr(obstore, "rename", looking)
+        assert directory.put_if_absent(commit_path(1), b"whole")
+        assert seen
+        assert set(seen) == {(5, None)}, "the object was there before it was whole"
+        assert directory.get(commit_path(1)) == b"whole"
+        assert paths(directory) == [commit_path(1)]
+
+    def test_nothing_is_overwritten(self, old: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+        directory = Directory(*old)
+        directory.put(commit_path(1), b"foreign")
+        assert not directory.put_if_absent(commit_path(1), b"ours")
+        original = obstore.rename
+
+        def late(store: Any, source: str, target: str, **kw: Any) -> None:
+            if not kw:
+                raise AssertionError("renamed over another's object")
+            directory.put(target, b"foreign")
+            original(store, source, target, **kw)
+
+        monkeypatch.setattr(obstore, "rename", late)
+        assert not directory.put_if_absent(commit_path(2), b"ours")
+        assert {directory.get(commit_path(v)) for v in (1, 2)} == {b"foreign"}
+        assert paths(directory) == [commit_path(1), commit_path(2)]
+
+    def test_a_failure_leaves_nothing(self, old: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+        directory = Directory(*old)
+
+        def failing(*_: Any, **__: Any) -> None:
+            raise GenericError("the store went away")
+
+        monkeypatch.setattr(obstore, "rename", failing)
+        with pytest.raises(StorageError, match="went away"):
+            directory.put_if_absent(commit_path(1), b"ours")
+        assert paths(directory) == []
+
+    def test_a_lake_on_it(self, lake: deltasql.Lake, s3: S3Server, namespace: str) -> None:
+        with s3_lake(lake, s3.options(conditional_put="disabled")) as old:
+            table = old.create_table("t", "id BIGINT", location=f"s3://lake/{uuid.uuid4()}")
+            for version in (1, 2):
+                assert stage(old, table) == version
+            assert old.mirror.validate("t") == []
+            assert paths(Directory(table.location, s3.options())) == [commit_path(v) for v in range(3)]
+
+
+class TestObjects:
+    def test_absent_things(self, place: Place) -> None:
+        directory = Directory(*place)
+        assert directory.get("a/b") is None
+        assert directory.size("a/b") is None
+        assert paths(directory) == paths(directory, "a") == []
+        directory.delete(["a/b", "c"])
+        assert not exists_below(*place)
+        assert delete_below(*place) == 0
+
+    def test_present_things(self, place: Place) -> None:
+        directory = Directory(*place)
+        directory.put("a/b", b"1")
+        directory.put("a/b", b"22")
+        directory.put("empty", b"")
+        assert (directory.get("a/b"), directory.size("a/b")) == (b"22", 2)
+        assert (directory.get("empty"), directory.size("empty")) == (b"", 0)
+        assert exists_below(*place)
+        directory.delete(["a/b"])
+        assert paths(directory) == ["empty"]
+        assert delete_below(*place) == 1
+        assert paths(directory) == []
+
+    @pytest.mark.parametrize(
+        "name",
+        ["a b", "a%20b", "a+b", "day=2026-01-01/x", "a:b", "a?b", "a#b", "a'b", "ä/漢", "[x]", "a&b", "~", "a*b"],
+    )
+    def test_special_characters(self, place: Place, name: str) -> None:
+        directory = Directory(*place)
+        assert directory.put_if_absent(name, name.encode())
+        assert not directory.put_if_absent(name, b"other")
+        assert directory.get(name) == name.encode()
+        assert directory.size(name) == len(name.encode())
+        assert paths(directory) == [name]
+        directory.delete([name])
+        assert directory.size(name) is None
+
+    @pytest.mark.parametrize("name", ["a//b", "../b", "a/../b", "a\nb"])
+    def test_paths_that_are_none(self, place: Place, name: str) -> None:
+        with pytest.raises(StorageError, match="cannot write"):
+            Directory(*place).put_if_absent(name, b"")
+
+    def test_listing(self, place: Place) -> None:
+        directory = Directory(*place)
+        for version in range(12):
+            directory.put(commit_path(version), b"")
+        directory.put("_delta_log_not/1", b"")
+        directory.put("data.parquet", b"")
+        assert paths(directory, "_delta_log") == [commit_path(v) for v in range(12)]
+        assert paths(directory, "_delta_log", after=commit_path(8)) == [commit_path(v) for v in (9, 10, 11)]
+        assert paths(directory, "_delta_log", after=commit_path(11)) == []
+        assert len(paths(directory)) == 14
+        first = next(iter(directory.list("data.parquet"[:0], after="_delta_log_not/1")))
+        assert (first.path, first.size, first.modified.tzinfo is not None) == ("data.parquet", 0, True)
+
+    def test_more_than_one_page(self, s3: S3Server) -> None:
+        directory = Directory(*_s3_place(s3))
+        names = [f"p/{n:04d}" for n in range(s3.page + 1)]
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda name: obstore.put(directory._store, name, b""), names))
+        assert paths(directory, "p") == names
+        assert paths(directory, "p", after=names[0]) == names[1:]
+
+    def test_upload_in_pieces(self, place: Place, tmp_path: Path) -> None:
+        source = tmp_path / "checkpoint.parquet"
+        source.write_bytes(os.urandom(12 << 20))
+        directory = Directory(*place)
+        directory.upload("a/large", source)
+        assert directory.size("a/large") == 12 << 20
+        assert directory.get("a/large") == source.read_bytes()
+        source.write_bytes(b"small")
+        directory.upload("a/large", source)
+        assert directory.get("a/large") == b"small"
+
+    def test_memory_outlives_its_directory(self) -> None:
+        location = f"memory:///{uuid.uuid4()}"
+        Directory(location, {"aws_region": "elsewhere"}).put("a", b"1")
+        assert Directory(location + "/", {}).get("a") == b"1"
+
+
+class TestOptions:
+    @pytest.mark.parametrize(
+        "key", ["aws_endpoint", "AWS_ENDPOINT_URL", "aws_endpoint_url", "endpoint", "AWS_ENDPOINT"]
+    )
+    @pytest.mark.parametrize(
+        "http",
+        [{"allow_http": "true"}, {"aws_allow_http": "TRUE"}, {"AWS_ALLOW_HTTP": "1"}, {"allow_http": True}],
+        ids=str,
+    )
+    def test_spellings(self, s3: S3Server, key: str, http: dict[str, Any]) -> None:
+        options = {k: v for k, v in s3.options().items() if k not in ("aws_endpoint", "allow_http")}
+        directory = Directory(f"s3://lake/{uuid.uuid4()}", options | {key: s3.endpoint} | http)
+        assert directory.put_if_absent("a", b"1")
+        assert directory.get("a") == b"1"
+
+    @pytest.mark.parametrize(
+        "option",
+        [
+            {"timeout": "10s"},
+            {"aws_read_timeout": "10s"},
+            {"connect_timeout": "1s"},
+            {"pool_max_idle_per_host": "1"},
+            {"http2_keep_alive_timeout": "1s"},
+            {"http1_only": "true"},
+            {"proxy_excludes": "127.0.0.1"},
+            {"user_agent": "somebody/1"},
+        ],
+        ids=str,
+    )
+    def test_options_of_the_client(self, s3: S3Server, option: dict[str, str]) -> None:
+        assert Directory(f"s3://lake/{uuid.uuid4()}", s3.options(**option)).get("a") is None
+
+    @pytest.mark.parametrize(
+        ("options", "said"),
+        [
+            ({"aws_nonsense": "x"}, "aws_nonsense"),
+            ({"timeout": "soon"}, "soon"),
+            ({"allow_http": "perhaps"}, "perhaps"),
+            ({"root_certificate": "x"}, "root_certificate"),
+            ({"aws_secret_access_key": 5}, "cannot open the location"),
+        ],
+        ids=str,
+    )
+    def test_that_cannot_be(self, s3: S3Server, options: dict[str, Any], said: str) -> None:
+        with pytest.raises(StorageError, match="cannot open the location 's3://lake/x'") as caught:
+            Directory("s3://lake/x", s3.options() | options)
+        assert said in str(caught.value)
+        assert s3.secret not in everything(caught.value)
+
+    def test_a_place_that_cannot_be(self) -> None:
+        with pytest.raises(StorageError, match="cannot open the location 'ftp://a/b'"):
+            Directory("ftp://a/b", {})
+
+    def test_a_secret_in_the_wrong_place(self) -> None:
+        """What obstore would repeat does not come out, not even in a traceback."""
+        secret = "n0b0dy-may-see-this"
+        options = {"conditional_put": secret, "aws_secret_access_key": secret}
+        with pytest.raises(StorageError) as caught:
+            Directory("s3://lake/x", options)
+        assert secret not in everything(caught.value)
+
+
+class TestRefusals:
+    """Through the public face: the commit stands, and what is wrong is told without secrets."""
+
+    @pytest.fixture
+    def refused(self, lake: deltasql.Lake, s3: S3Server, namespace: str) -> Callable[..., str]:
+        def attempt(location: str = "s3://lake", **options: str | None) -> str:
+            given = {k: v for k, v in (s3.options() | options).items() if v is not None}
+            with s3_lake(lake, given) as other:
+                table = other.create_table("t", "id BIGINT", location=f"{location}/{uuid.uuid4()}")
+                status = other.mirror.status()[0]
+                assert (status.version, status.published, status.status) == (0, -1, "PENDING")
+                with pytest.raises(deltasql.DeltaSqlError) as caught:
+                    other.mirror.repair(table.name)
+                assert status.error is not None
+                for text in (everything(caught.value), status.error):
+                    assert given.get("aws_secret_access_key", s3.secret) not in text
+                    assert "Authorization" not in text
+                return status.error
+
+        return attempt
+
+    def test_wrong_credentials(self, s3: S3Server, refused: Callable[..., str]) -> None:
+        with s3.checking_credentials():
+            text = refused(aws_access_key_id="nobody", aws_secret_access_key="t0p-s3cret")
+        assert "InvalidAccessKeyId" in text
+
+    def test_no_such_bucket(self, refused: Callable[..., str]) -> None:
+        assert "NoSuchBucket: The specified bucket does not exist" in refused("s3://no-such-bucket")
+
+    def test_no_such_bucket_when_reading(self, s3: S3Server) -> None:
+        directory = Directory("s3://no-such-bucket/t", s3.options())
+        for read in (lambda: directory.get("a"), lambda: list(directory.list())):
+            with pytest.raises(StorageError, match="NoSuchBucket"):
+                read()
+
+    def test_http_that_is_not_allowed(self, refused: Callable[..., str]) -> None:
+        assert 'allow_http="true"' in refused(allow_http=None)
+
+    def test_nobody_there(self, refused: Callable[..., str]) -> None:
+        assert "connection refused" in refused(aws_endpoint="http://127.0.0.1:1")
+
+    def test_an_option_that_does_not_exist(self, refused: Callable[..., str]) -> None:
+        assert "aws_nonsense" in refused(aws_nonsense="1")
+
+
+def s3_lake(lake: deltasql.Lake, options: dict[str, str], **config: Any) -> deltasql.Lake:
+    """A lake of its own in the server of another: nobody without these options tries to publish its tables."""
+    settings = {"postgres.schema": f"s{uuid.uuid4().hex}", **config}
+    return deltasql.connect(lake.dsn, config=settings, storage_options=options)
+
+
+def stage(lake: deltasql.Lake, table: deltasql.Table) -> int:
+    with lake.begin() as tx:
+        tx.stage(table, [add()])
+    return tx.versions[table.name]
+
+
+def everything(error: BaseException) -> str:
+    """An error as a log would show it, with its causes."""
+    return "".join(traceback.format_exception(error))

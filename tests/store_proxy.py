@@ -1,0 +1,165 @@
+"""A proxy before an S3 server that misbehaves as networks and stores do."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+_UNAVAILABLE = (
+    b"HTTP/1.1 503 Slow Down\r\nContent-Type: application/xml\r\nContent-Length: 67\r\nConnection: close\r\n\r\n"
+    b"<Error><Code>SlowDown</Code><Message>Wait a while</Message></Error>"
+)
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request as the client sent it, as far as it has arrived."""
+
+    method: str
+    path: str
+    head: bytes
+    length: int
+    body: bytes = field(repr=False)
+
+
+class StoreProxy:
+    """Every request has a connection of its own, and is spoilt if `fault` is set and `spoils` says so.
+
+    =========  ==========================================================================================
+    fault      what happens
+    =========  ==========================================================================================
+    refuse     nobody listens
+    503        the server says that it is too busy
+    cut        the connection breaks in the middle of the request
+    lost       the request is done, and the connection breaks before the answer
+    late       the request is done, and the answer comes too late, or not at all
+    silent     nothing is done, and there is no answer
+    =========  ==========================================================================================
+
+    `before` is called with each request before it is passed on, `after` once it is done but not yet answered.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._server_port = port
+        self._listener: socket.socket | None = None
+        self._ended = threading.Event()
+        self.spoils: Callable[[Request], bool] = lambda _: True
+        self.before: Callable[[Request], None] = lambda _: None
+        self.after: Callable[[Request], None] = lambda _: None
+        self.fault: str | None = None
+        self.spoilt = 0
+        self.written: dict[str, list[bytes]] = {}
+        """The bodies that the server took, by path."""
+        self.port = 0
+        self._listen()
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def close(self) -> None:
+        self._ended.set()
+        self._hang_up()
+
+    @contextmanager
+    def failing(self, fault: str, spoils: Callable[[Request], bool] = lambda _: True) -> Iterator[None]:
+        """A fault as long as the block lasts."""
+        self.spoils, self.spoilt = spoils, 0
+        self._ended.clear()
+        self.fault = fault
+        if fault == "refuse":
+            self._hang_up()
+        try:
+            yield
+        finally:
+            self.fault = None
+            self._ended.set()
+            if fault == "refuse":
+                self._listen()
+
+    def _listen(self) -> None:
+        self._listener = socket.socket()
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._listener.bind(("127.0.0.1", self.port))
+        self._listener.listen(64)
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
+
+    def _hang_up(self) -> None:
+        """Closing a listener that a thread waits on does not end the wait; shutting it down does."""
+        if self._listener is not None:
+            with suppress(OSError):
+                self._listener.shutdown(socket.SHUT_RDWR)
+            self._listener.close()
+
+    def _accept(self, listener: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = listener.accept()
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with client, suppress(OSError):
+            data = b""
+            while b"\r\n\r\n" not in data:
+                more = client.recv(1 << 16)
+                if not more:
+                    return
+                data += more
+            head, _, body = data.partition(b"\r\n\r\n")
+            lines = head.split(b"\r\n")
+            headers = {k.strip().lower(): v.strip() for k, _, v in (line.partition(b":") for line in lines[1:])}
+            length = int(headers.get(b"content-length", 0))
+            while len(body) < length:
+                body += client.recv(1 << 16)
+            method, path, _ = lines[0].decode().split(" ")
+            kept = [line for line in lines if not line.lower().startswith(b"connection:")]
+            once = b"\r\n".join([*kept, b"Connection: close", b"", b""])
+            self._answer(client, Request(method, path, once, length, body))
+
+    def _answer(self, client: socket.socket, request: Request) -> None:
+        fault = self.fault if self.fault and self.spoils(request) else None
+        self.spoilt += fault is not None
+        match fault:
+            case None:
+                client.sendall(self._pass_on(request))
+            case "503":
+                client.sendall(_UNAVAILABLE)
+            case "cut":
+                self._send(request, request.body[: request.length // 2])
+                _reset(client)
+            case "lost":
+                self._pass_on(request)
+                _reset(client)
+            case "late":
+                answer = self._pass_on(request)
+                self._ended.wait(60)
+                client.sendall(answer)
+            case _:
+                self._ended.wait(60)
+
+    def _pass_on(self, request: Request) -> bytes:
+        self.before(request)
+        answer = self._send(request, request.body)
+        if request.method == "PUT" and answer.split(b" ", 2)[1][:1] == b"2":
+            self.written.setdefault(request.path, []).append(request.body)
+        self.after(request)
+        return answer
+
+    def _send(self, request: Request, body: bytes) -> bytes:
+        """A request to the server, and all it answers; nothing is awaited for a body that is cut short."""
+        with socket.create_connection(("127.0.0.1", self._server_port), timeout=30) as server:
+            server.sendall(request.head + body)
+            answer = b""
+            while len(body) == request.length and (more := server.recv(1 << 16)):
+                answer += more
+            return answer
+
+
+def _reset(client: socket.socket) -> None:
+    """Break a connection without a farewell."""
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
