@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 import deltasql
-from benchmarks import commits, contention, register, snapshots
+from benchmarks import commits, contention, mirror, register, snapshots
 from benchmarks.measure import Result
 
 RESULTS = Path(__file__).parent / "results"
@@ -28,14 +28,17 @@ RESULTS = Path(__file__).parent / "results"
 def main() -> None:
     """Run what was asked for, all by default."""
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
-    parser.add_argument("suites", nargs="*", metavar="suite", help="commit, contention, snapshot, register [all]")
+    parser.add_argument(
+        "suites", nargs="*", metavar="suite", help="commit, contention, snapshot, register, mirror [all]"
+    )
     parser.add_argument("--url", help="a server of yours instead of an embedded one in a temporary directory")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="deltasql-bench-") as directory:
         before = Path.cwd()
         os.chdir(directory)
         try:
-            with deltasql.connect(chosen.url) as lake:
+            # The mirror is measured by itself; the others measure the log in the database.
+            with deltasql.connect(chosen.url, config={"mirror.mode": "off"}) as lake:
                 results, machine = _run(lake, set(chosen.suites)), _machine(lake)
         finally:
             os.chdir(before)
@@ -59,6 +62,7 @@ def _run(lake: deltasql.Lake, wanted: set[str]) -> list[Result]:
         "commit": lambda: commits.run(lake, table()),
         "contention": lambda: contention.run(lake),
         "register": lambda: register.run(lake),
+        "mirror": lambda: mirror.run(lake, table()),
     }
     results: list[Result] = []
     for name, suite in suites.items():

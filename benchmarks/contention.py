@@ -69,7 +69,7 @@ def _timed(start: Any, queue: Any, target: Callable[..., Any], args: tuple[Any, 
 
 def rebase(start: Any, queue: Any, dsn: str, table_id: str) -> None:
     """Blind appends, as everybody writes them."""
-    with deltasql.connect(dsn, config={"pool.size": 1}) as lake:
+    with deltasql.connect(dsn, config={"pool.size": 1, "mirror.mode": "off"}) as lake:
         table = lake.table(table_id)
         queue.put("ready")
         start.wait()
@@ -78,7 +78,7 @@ def rebase(start: Any, queue: Any, dsn: str, table_id: str) -> None:
 
 def retry(start: Any, queue: Any, dsn: str, table_id: str) -> None:
     """The optimistic loop: read the head, commit the next version, begin again on a conflict."""
-    with deltasql.connect(dsn, config={"pool.size": 1}) as lake:
+    with deltasql.connect(dsn, config={"pool.size": 1, "mirror.mode": "off"}) as lake:
         writer = SqlTxnLogWriter(lake.store)
 
         def attempt() -> None:
@@ -123,7 +123,7 @@ def _beside_bulk(lake: deltasql.Lake, table: deltasql.Table, *, under_lock: bool
 
 
 def small_writer(start: Any, queue: Any, dsn: str, table_id: str) -> None:
-    with deltasql.connect(dsn, config={"pool.size": 1}) as lake:
+    with deltasql.connect(dsn, config={"pool.size": 1, "mirror.mode": "off"}) as lake:
         table = lake.table(table_id)
         queue.put("ready")
         start.wait()
@@ -138,7 +138,7 @@ def small_writer(start: Any, queue: Any, dsn: str, table_id: str) -> None:
 def bulk_writer(start: Any, queue: Any, dsn: str, table_id: str, under_lock: bool) -> None:
     if under_lock:
         _copy_under_the_lock()
-    with deltasql.connect(dsn, config={"pool.size": 1}) as lake:
+    with deltasql.connect(dsn, config={"pool.size": 1, "mirror.mode": "off"}) as lake:
         table = lake.table(table_id)
         ready = [_prepared(lake) for _ in range(50)]
         gc.freeze()

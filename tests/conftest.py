@@ -80,7 +80,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for kind in _used:
-        terminalreporter.write_line(f"S3 was {kind}{'' if kind == 'MinIO' else ' (DELTASQL_TEST_MINIO names a MinIO)'}")
+        terminalreporter.write_line(f"S3 was {kind}{'' if kind == 'MinIO' else ' (TEST_MINIO names a MinIO)'}")
 
 
 @pytest.fixture(params=["embedded", "debian"])

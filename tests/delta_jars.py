@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 REPOSITORY = "https://repo1.maven.org/maven2"
-REQUIRE_SPARK = "DELTASQL_TEST_REQUIRE_SPARK"
+REQUIRE_SPARK = "TEST_REQUIRE_SPARK"
 _TIMEOUT_SECONDS = 60
 
 
@@ -46,8 +46,8 @@ JARS = (
 
 
 def directory() -> Path:
-    """Where the jars are kept: DELTASQL_TEST_JARS, or `.venv/jars`, which `make clean` removes."""
-    given = os.environ.get("DELTASQL_TEST_JARS")
+    """Where the jars are kept: TEST_DELTA_JARS, or `.venv/jars`, which `make clean` removes."""
+    given = os.environ.get("TEST_DELTA_JARS")
     return Path(given) if given else Path(__file__).parents[1] / ".venv" / "jars"
 
 

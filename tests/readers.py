@@ -54,6 +54,7 @@ FAULTS = (
     Fault("duckdb", "empty partition value", "reads as NULL, as the protocol says; others give the empty string"),
     Fault("polars", "absolute path", "an add.path that is a file URL is not followed"),
     Fault("polars", "root that URLs encode", "spaces and other letters than ASCII stay encoded in the files' names"),
+    Fault("polars", "files outside of Hive directories", "reads partition values from paths; without any, NULL"),
     Fault("polars", "column mapping", "refused: not supported"),
     Fault("polars", "binary partition", "refused: not supported"),
 )

@@ -1,6 +1,6 @@
 """An S3-compatible server in a process of its own: MinIO where there is one, else moto's.
 
-MinIO is used if `DELTASQL_TEST_MINIO` names its program or it is on the PATH. Run as a program, this module is moto's
+MinIO is used if `TEST_MINIO` names its program or it is on the PATH. Run as a program, this module is moto's
 server, held to what S3 promises: requests take effect one after the other, and a body that was cut short leaves
 nothing behind.
 """
@@ -28,7 +28,7 @@ REGION = "us-east-1"
 
 def minio_binary() -> str | None:
     """The MinIO of this machine, if it has one."""
-    return os.environ.get("DELTASQL_TEST_MINIO") or shutil.which("minio")
+    return os.environ.get("TEST_MINIO") or shutil.which("minio")
 
 
 class S3Server:

@@ -14,7 +14,6 @@ from deltasql.errors import UsageError
 ENVIRONMENT_PREFIX = "DELTASQL_"
 PROPERTY_PREFIX = "deltasql."
 _OTHER_VARIABLES = {"DELTASQL_URL", "DELTASQL_POSTGRES_BIN"}
-_TESTS_PREFIX = "DELTASQL_TEST_"
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d)?\s*")
 
@@ -122,7 +121,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in environment.items()
-        if name.startswith(ENVIRONMENT_PREFIX) and name not in _OTHER_VARIABLES and not name.startswith(_TESTS_PREFIX)
+        if name.startswith(ENVIRONMENT_PREFIX) and name not in _OTHER_VARIABLES
     }
 
 

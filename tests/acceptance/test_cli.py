@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -103,3 +106,63 @@ def test_generated_pages_are_up_to_date() -> None:
 
 def test_every_command_has_help() -> None:
     assert all(command.help for command in cli.commands.values())
+
+
+class TestMirror:
+    def test_status_and_validate(self, lake: deltasql.Lake, make_table: Make, run: Callable[..., str]) -> None:
+        table = make_table()
+        [status] = [row for row in json.loads(run("mirror", "status", "--json")) if row["table"] == table.name]
+        assert (status["version"], status["published"], status["lag_versions"]) == (0, 0, 0)
+        assert "no difference" in run("mirror", "validate", table.name)
+        assert "name a table, or give --all" in run("mirror", "validate", ok=False)
+        (Path(table.location) / f"_delta_log/{0:020d}.json").write_text("{}")
+        done = deltasql_command("mirror", "validate", table.name, "--json", url=lake.dsn)
+        assert done.returncode == 1
+        assert {row["table"] for row in json.loads(done.stdout)} == {table.name}
+
+    def test_repair(self, make_table: Make, run: Callable[..., str]) -> None:
+        table = make_table()
+        file = Path(table.location) / f"_delta_log/{0:020d}.json"
+        whole = file.read_bytes()
+        file.unlink()
+        [report] = json.loads(run("mirror", "repair", table.name, "--version=0", "--json"))
+        assert report["versions"] == [0]
+        assert file.read_bytes() == whole
+        assert "no version 7" in run("mirror", "repair", table.name, "--version=7", ok=False)
+
+    def test_run_publishes_what_is_open(
+        self, lake: deltasql.Lake, namespace: str, tmp_path: Path, run: Callable[..., str]
+    ) -> None:
+        with deltasql.connect(lake.dsn, config={"mirror.mode": "off"}) as silent:
+            table = silent.create_table(f"{namespace}.t", "id BIGINT", location=str(tmp_path / "t"))
+        done = deltasql_command("mirror", "run", "--json", url=lake.dsn)
+        [report] = [row for row in json.loads(done.stdout) if row["table"] == table.name]
+        assert report["versions"] == [0]
+        assert (tmp_path / f"t/_delta_log/{0:020d}.json").exists()
+
+    def test_watching_ends_when_interrupted(self, lake: deltasql.Lake, make_table: Make) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        table = make_table()
+        command = [
+            str(Path(sys.executable).with_name("deltasql")),
+            "mirror",
+            "run",
+            "--watch",
+            "--metrics-port",
+            str(port),
+        ]
+        process = subprocess.Popen(
+            command, env={**os.environ, "DELTASQL_URL": lake.dsn}, stderr=subprocess.PIPE, text=True
+        )
+        try:
+            assert process.stderr is not None
+            assert "metrics" in process.stderr.readline()
+            assert "Watching" in process.stderr.readline()
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+                assert f'mirror_lag_seconds{{table="{table.name}"}} 0.0' in answer.read().decode()
+        finally:
+            process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+        process.stderr.close()

@@ -205,6 +205,16 @@ def with_absolute_path(path: Path, spark: SparkSession) -> pa.Table:
     return expected
 
 
+def with_flat_files(path: Path, spark: SparkSession) -> pa.Table:
+    expected = partitioned(pa.decimal128(10, 2), [Decimal("1.25")])
+    write_deltalake(path, expected, partition_by=["p"])
+    [file] = path.glob("p=*/*.parquet")
+    commit = path / "_delta_log" / f"{0:020}.json"
+    commit.write_text(commit.read_text().replace(f"{file.parent.name}/", ""))
+    file.rename(path / file.name)
+    return expected
+
+
 def with_column_mapping(path: Path, spark: SparkSession, columns: str, values: str, partition: str = "") -> None:
     spark.sql(
         f"CREATE TABLE delta.`{path}` ({columns}) USING delta {partition} "
@@ -234,6 +244,7 @@ FAULTY: dict[str, tuple[Callable[[Path, SparkSession], pa.Table], list[str]]] = 
     "struct in a map under column mapping": (with_mapped_struct_in_map, ["column mapping"]),
     "absolute path": (with_absolute_path, []),
     "empty partition value": (with_empty_text, []),
+    "files outside of Hive directories": (with_flat_files, []),
     "partition column not first under column mapping": (with_mapped_partition, ["column mapping"]),
     "column mapping": (with_mapped_columns, []),
     "binary partition": (with_binary_partition, []),
@@ -273,7 +284,7 @@ def test_jars_are_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     jar = delta_jars.Jar("a", "1", 3, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad")
     monkeypatch.setattr(delta_jars, "JARS", (jar,))
     monkeypatch.setattr(delta_jars, "REPOSITORY", source.as_uri())
-    monkeypatch.setenv("DELTASQL_TEST_JARS", str(cache))
+    monkeypatch.setenv("TEST_DELTA_JARS", str(cache))
     published = source / "io" / "delta" / "a" / "1" / "a-1.jar"
     published.parent.mkdir(parents=True)
 

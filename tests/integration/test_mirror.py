@@ -411,22 +411,15 @@ class TestWatching:
         self, lake: deltasql.Lake, make_table: Make, other_lake: Callable[..., deltasql.Lake]
     ) -> None:
         watcher = other_lake(mirror__reconcile_interval="60s")
-        table = make_table(properties={"deltasql.mirror.mode": "off"})
+        table = make_table(properties={"deltasql.mirror.mode": "async"})
+        lake.mirror.settle()
         stop, seen = threading.Event(), threading.Event()
-        reports: list[deltasql.MirrorReport] = []
-
-        def note(found: list[deltasql.MirrorReport]) -> None:
-            reports.extend(r for r in found if r.table == table.name)
-            seen.set()
-
-        thread = threading.Thread(target=watcher.mirror.watch, args=(stop, note))
+        thread = threading.Thread(target=watcher.mirror.watch, args=(stop, lambda _: seen.set()))
         thread.start()
         try:
             assert seen.wait(20)
             seen.clear()
-            metadata = table.state().metadata
-            assert metadata is not None
-            lake.store.outbox.notify(table.state().table_key)
+            stage(lake, table)
             assert seen.wait(20), "the announcement was not heard"
         finally:
             stop.set()

@@ -32,7 +32,6 @@ def test_defaults(key: str, value: Any) -> None:
 
 def test_layers() -> None:
     environment = {"DELTASQL_POOL_SIZE": "4", "DELTASQL_POOL_TIMEOUT": "5s", "DELTASQL_URL": "x", "PATH": "y"}
-    environment["DELTASQL_TEST_REQUIRE_SPARK"] = "1"
     config = Config({"pool.timeout": "7s"}, environment)
     assert (config["pool.size"], config["pool.timeout"]) == (4, 7)
     table = config.override({"deltasql.pool.timeout": "9s", "delta.checkpointInterval": "3"})

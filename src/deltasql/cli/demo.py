@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import asdict
+from pathlib import Path
 
 import click
 
 from deltasql.catalog import Lake, Table
-from deltasql.cli.render import show_rows
+from deltasql.cli.render import show_rows, size
 from deltasql.core.actions import Add, CommitInfo
 from deltasql.errors import VersionConflict
 from deltasql.transaction import SqlTxnLogWriter
@@ -29,6 +30,7 @@ def run(lake: Lake, *, keep: bool) -> None:
         _commit_together(lake)
         _conflict(lake, tables["demo.labels"])
         _look(lake, tables["demo.features"])
+        _published(lake, tables["demo.features"])
     finally:
         if not keep:
             _drop(lake)
@@ -90,3 +92,14 @@ def _look(lake: Lake, table: Table) -> None:
     found = table.files(where="day = '2026-01-31'").select(["path", "size", "partition_values"]).to_pylist()
     show_rows(found, as_json=False, empty="")
     _step(f"One consistent point over all tables: {dict(lake.snapshot().versions)}")
+
+
+def _published(lake: Lake, table: Table) -> None:
+    _step("What other engines see: every version is in _delta_log already")
+    for entry in sorted((Path(table.location) / "_delta_log").iterdir()):
+        click.echo(f"  {entry.name}  {size(entry.stat().st_size)}")
+    fields = ("table", "version", "published", "lag_seconds", "status")
+    found = [asdict(s) for s in lake.mirror.status() if s.table in _TABLES]
+    show_rows([{name: row[name] for name in fields} for row in found], as_json=False, empty="")
+    differences = lake.mirror.validate(table.name)
+    click.echo(f"  The published log of {table.name} and the database: {len(differences)} differences")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -15,10 +16,18 @@ PAGES = Path("docs/reference")
 def cli_page() -> str:
     """Every command's `--help`."""
     parts = ["# Command line", "", "Generated from the commands' own help: `make docs`.", ""]
-    for name, command in [("", cli), *sorted(cli.commands.items())]:
-        context = click.Context(command, info_name=f"deltasql {name}".strip(), max_content_width=100)
-        parts += [f"## {context.info_name}", "", "```text", command.get_help(context), "```", ""]
+    for name, command in _commands("deltasql", cli):
+        context = click.Context(command, info_name=name, max_content_width=100)
+        parts += [f"## {name}", "", "```text", command.get_help(context), "```", ""]
     return "\n".join(parts)
+
+
+def _commands(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
+    """A command and those below it."""
+    yield name, command
+    if isinstance(command, click.Group):
+        for inner, below in sorted(command.commands.items()):
+            yield from _commands(f"{name} {inner}", below)
 
 
 def configuration_page() -> str:
@@ -35,8 +44,12 @@ def configuration_page() -> str:
     ]
     for name, key in KEYS.items():
         variable = ENVIRONMENT_PREFIX + name.upper().replace(".", "_")
-        lines.append(f"| `{name}` | `{key.default}` | `{variable}` | {key.meaning} |")
+        lines.append(f"| `{name}` | {_shown(key.default)} | `{variable}` | {key.meaning} |")
     return "\n".join([*lines, ""])
+
+
+def _shown(default: str | int) -> str:
+    return f"`{default}`" if default != "" else "none"
 
 
 def pages() -> dict[str, str]:

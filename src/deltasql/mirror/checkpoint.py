@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -157,12 +158,21 @@ def _batches(contents: Contents, shape: _Shape, removed_after: int) -> Iterator[
     if contents.domains:
         domains = [{"domain": d.domain, "configuration": d.configuration, "removed": False} for d in contents.domains]
         yield shape.batch(domainMetadata=pa.array(domains, _DOMAIN))
-    for files in contents.files():
+    for files in _read_ahead(contents.files()):
         if files.num_rows:
             yield shape.batch(add=_adds(files, contents, shape))
     for files in contents.tombstones(removed_after):
         if files.num_rows:
             yield shape.batch(remove=_removes(files))
+
+
+def _read_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The next batch is on its way while one is written."""
+    with ThreadPoolExecutor(1, "deltasql-checkpoint") as pool:
+        batch = pool.submit(next, batches, None)
+        while (found := batch.result()) is not None:
+            batch = pool.submit(next, batches, None)
+            yield found
 
 
 def _protocol(protocol: Protocol) -> dict[str, Any]:
@@ -198,14 +208,15 @@ def _adds(files: pa.RecordBatch, contents: Contents, shape: _Shape) -> pa.Struct
         "modificationTime": files.column("modification_time"),
         "dataChange": pa.repeat(False, length),
         "tags": _decoded(files.column("tags"), _MAP, lambda tags: list(tags.items())),
-        "deletionVector": _decoded(files.column("deletion_vector"), _VECTOR),
         "baseRowId": files.column("base_row_id"),
         "defaultRowCommitVersion": files.column("default_row_commit_version"),
         "clusteringProvider": files.column("clustering_provider"),
         "stats": files.column("stats"),
         **shape.parsed.arrays(files.column("stats"), values),
     }
-    arrays = [columns[f.name].cast(f.type) for f in shape.add]
+    if "deletion_vector" in files.schema.names:
+        columns["deletionVector"] = _decoded(files.column("deletion_vector"), _VECTOR)
+    arrays = [columns[f.name].cast(f.type) if f.name in columns else pa.nulls(length, f.type) for f in shape.add]
     return pa.StructArray.from_arrays(arrays, fields=list(shape.add))
 
 

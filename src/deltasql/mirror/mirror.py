@@ -74,10 +74,18 @@ class Mirror:
                 at_once.append(partial(self._publish_safely, table, known))
             elif mode == "async":
                 self._in_background(table)
+                self._announce(table)
         if len(at_once) == 1:
             at_once[0]()
         elif at_once:
             list(self._side_by_side(lambda job: job(), at_once, self._config["mirror.parallel_tables"]))
+
+    def _announce(self, table: MirroredTable) -> None:
+        """Wake a reconciler, should this process end before it has published the table."""
+        try:
+            self._outbox.notify(table.key)
+        except DatabaseError as error:
+            _log.warning("table %s: no reconciler was told: %s", table.name, error)
 
     def _publish_safely(self, table: MirroredTable, known: Mapping[int, Callable[[], bytes]]) -> None:
         try:

@@ -7,7 +7,7 @@ it are seen at one moment.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
@@ -82,17 +82,19 @@ class ArrowSession:
             return cursor.fetch_arrow_table()
 
     @contextmanager
-    def batches(self, name: str, /, **values: Any) -> Iterator[pa.RecordBatchReader]:
+    def batches(
+        self, name: str, /, columns: Sequence[str] = FILE_COLUMNS, **values: Any
+    ) -> Iterator[pa.RecordBatchReader]:
         """The rows of a named query as they come in, never all of them at once."""
         with self._cursor() as cursor:
-            cursor.execute(self._statement(name, values))
+            cursor.execute(self._statement(name, values, columns))
             with cursor.fetch_record_batch() as reader:
                 yield reader
 
-    def _statement(self, name: str, values: dict[str, Any]) -> str:
+    def _statement(self, name: str, values: dict[str, Any], columns: Sequence[str] = FILE_COLUMNS) -> str:
         parts = {key: sql.Literal(value) for key, value in values.items()}
-        columns = sql.SQL(", ").join(sql.Identifier("a", column) for column in FILE_COLUMNS)
-        return sql.SQL(queries()[name]).format(columns=columns, **parts).as_string()
+        wanted = sql.SQL(", ").join(sql.Identifier("a", column) for column in columns)
+        return sql.SQL(queries()[name]).format(columns=wanted, **parts).as_string()
 
     def _cursor(self) -> Any:
         if self._connection is None:
@@ -114,6 +116,11 @@ class ArrowSession:
         except adbc_driver_manager.Error as error:
             raise _translate(error) from error
 
+    def end(self) -> None:
+        """What is asked from here on sees the database anew."""
+        if self._connection is not None:
+            self._connection.rollback()
+
     def close(self) -> None:
         """Give the connection back to the server."""
         with self._lock:
@@ -121,6 +128,38 @@ class ArrowSession:
                 connection, self._connection = self._connection, None
                 with suppress(adbc_driver_manager.Error):  # a connection that is lost already
                     connection.close()
+
+
+class ArrowSessions:
+    """Sessions for work of any length, kept when it is done: a new one costs more than a small question."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._idle: list[ArrowSession] = []
+
+    @contextmanager
+    def session(self) -> Iterator[ArrowSession]:
+        """A session of one's own."""
+        try:
+            session = self._idle.pop()
+        except IndexError:
+            session = ArrowSession(self._database)
+        try:
+            session.end()
+            yield session
+            session.end()
+        except adbc_driver_manager.Error as error:
+            session.close()
+            raise _translate(error) from error
+        except BaseException:
+            session.close()
+            raise
+        self._idle.append(session)
+
+    def close(self) -> None:
+        """Give all idle ones back."""
+        while self._idle:
+            self._idle.pop().close()
 
 
 def _translate(error: adbc_driver_manager.Error) -> DatabaseError:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from deltasql.core.actions import DomainMetadata, Metadata, Protocol, Txn
+from deltasql.core.changes import TableState
+from deltasql.core.protocol import features_of
+from deltasql.errors import ValidationError
 from deltasql.store import rows
 from deltasql.store.arrow import ArrowSession
 from deltasql.store.database import Database
@@ -30,34 +32,50 @@ class Contents:
     """The files that were removed after a moment, in milliseconds, and are still gone."""
 
 
-@contextmanager
-def contents(database: Database, key: int, version: int, metadata: Metadata, protocol: Protocol) -> Iterator[Contents]:
-    """A table at a version; the session behind it is open as long as the context is."""
-    session = ArrowSession(database)
+_COLUMNS = (
+    "path",
+    "size",
+    "modification_time",
+    "partition_key",
+    "stats",
+    "tags",
+    "base_row_id",
+    "default_row_commit_version",
+    "clustering_provider",
+)
+
+
+def _columns(protocol: Protocol) -> tuple[str, ...]:
+    """What a table's files can have: a column that is null for a million files is still a million nulls to send."""
+    return (*_COLUMNS, "deletion_vector") if "deletionVectors" in features_of(protocol) else _COLUMNS
+
+
+def contents(session: ArrowSession, database: Database, state: TableState, version: int) -> Contents:
+    """A table at a version, whose metadata and protocol are those of `state`; read as long as the session is open."""
+    key, metadata, protocol = state.table_key, state.metadata, state.protocol
+    if metadata is None or protocol is None:
+        raise ValidationError(f"table {state.name} has no metadata at version {version}", table=state.name)
     params = {"table_key": key, "version": version}
 
     def files() -> Iterator[pa.RecordBatch]:
-        with session.batches("arrow_live_at", **params) as reader:
+        head = session.table("arrow_head", table_key=key).to_pylist()
+        at_head = bool(head) and head[0]["current_version"] == version
+        name = "arrow_live" if at_head else "arrow_live_at"
+        with session.batches(name, _columns(protocol), table_key=key, version=version) as reader:
             yield from reader
 
     def tombstones(after: int) -> Iterator[pa.RecordBatch]:
-        with session.batches("arrow_tombstones", **params, after=after) as reader:
+        with session.batches("arrow_tombstones", table_key=key, version=version, after=after) as reader:
             yield from reader
 
-    try:
-        yield Contents(
-            version,
-            protocol,
-            metadata,
-            tuple(rows.txn_of(tuple(row.values())) for row in database.rows("txns_at", **params)),
-            tuple(
-                domain
-                for row in database.rows("domains_at", **params)
-                if not (domain := rows.domain_of(tuple(row.values()))).removed
-            ),
-            PartitionTable(metadata.partition_columns, lambda: database.rows("partitions", table_key=key)),
-            files,
-            tombstones,
-        )
-    finally:
-        session.close()
+    domains = (rows.domain_of(tuple(row.values())) for row in database.rows("domains_at", **params))
+    return Contents(
+        version,
+        protocol,
+        metadata,
+        tuple(rows.txn_of(tuple(row.values())) for row in database.rows("txns_at", **params)),
+        tuple(domain for domain in domains if not domain.removed),
+        PartitionTable(metadata.partition_columns, lambda: database.rows("partitions", table_key=key)),
+        files,
+        tombstones,
+    )

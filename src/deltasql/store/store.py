@@ -18,6 +18,7 @@ from deltasql.core.uri import split_name
 from deltasql.core.validate import validate
 from deltasql.errors import TableNotFound, ValidationError
 from deltasql.store import migrations
+from deltasql.store.arrow import ArrowSessions
 from deltasql.store.bounds import BoundsWriter
 from deltasql.store.commit import Committed, Landed, Transaction, commit
 from deltasql.store.contents import Contents, contents
@@ -44,6 +45,7 @@ class Store:
         self._states: dict[str, TableState] = {}
         # Publishing has connections of its own: it must never keep a commit waiting for one.
         self._mirror_database = Database(dsn, config, name="deltasql-mirror", on_demand=True)
+        self._sessions = ArrowSessions(self._mirror_database)
         self.outbox = Outbox(self._mirror_database)
         self.publish: Callable[[Sequence[Landed]], None] | None = None
         """Called with what has just committed: the mirror's place."""
@@ -75,6 +77,7 @@ class Store:
         """Finish what follows commits in the background, and give every connection back."""
         self.settle()
         self._snapshots.close()
+        self._sessions.close()
         self._mirror_database.close()
         self._database.close()
 
@@ -198,10 +201,8 @@ class Store:
     def contents(self, table: str | UUID, version: int) -> Iterator[Contents]:
         """Everything a table holds at a version."""
         state = self.state_at(table, version)
-        if state.metadata is None or state.protocol is None:
-            raise ValidationError(f"table {state.name} has no metadata at version {version}", table=state.name)
-        with contents(self._mirror_database, state.table_key, version, state.metadata, state.protocol) as found:
-            yield found
+        with self._sessions.session() as session:
+            yield contents(session, self._mirror_database, state, version)
 
     def location_used(self, location: str) -> bool:
         """Did any table, dropped ones included, ever live here?"""

@@ -1,0 +1,173 @@
+"""Publishing: how long a reader waits, what the files cost, and checkpoints beside delta-rs's."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import orjson
+
+import deltasql
+from benchmarks.data import DDL, adds
+from benchmarks.measure import Result, at_most, below, faster, in_turns
+from deltasql.core.canonical import LoggedCommit, commit_bytes
+from deltasql.objects import Directory
+from deltasql.store import Landed
+
+SUITE = "mirror"
+TABLES, RATE, SECONDS, THREADS = 10, 200, 30.0, 4
+
+
+def run(lake: deltasql.Lake, large: deltasql.Table) -> list[Result]:
+    """All measurements of this suite; `large` holds a million files."""
+    with deltasql.connect(lake.dsn) as publishing:
+        single = publishing.create_table("bench.published", DDL, partition_by=["day"])
+        for _ in range(300):
+            _append(publishing, single)
+        alone = _p95(_lags(single))
+        rate, sustained = _sustained(publishing)
+    files = _commit_file(lake)
+    checkpoints = _checkpoints(lake, large)
+    return [
+        below(SUITE, "lag of 1-add commits to local disk, p95", alone, 100),
+        below(SUITE, f"lag at {rate:.0f} commits/s over {TABLES} tables for {SECONDS:.0f} s, p95", sustained, 1000),
+        at_most(
+            SUITE, "10,000-add commit file, beside orjson and a synced write of the same", files["ours"],
+            files["theirs"], 2.0,
+        ),
+        faster(
+            SUITE, "checkpoint of 1M files from nothing, beside DeltaTable(…).create_checkpoint()", checkpoints["ours"].milliseconds,
+            checkpoints["theirs"].milliseconds, 2.0,
+        ),
+        at_most(
+            SUITE, "peak memory of that, beside delta-rs's", checkpoints["ours"].megabytes,
+            checkpoints["theirs"].megabytes, 1.0, unit="MB",
+        ),
+    ]  # fmt: skip
+
+
+def _append(lake: deltasql.Lake, table: deltasql.Table) -> None:
+    with lake.begin() as tx:
+        tx.stage(table, adds(1, token=tx.token))
+
+
+def _lags(table: deltasql.Table) -> list[float]:
+    """Milliseconds from a commit in the database to its file."""
+    log = Path(table.location) / "_delta_log"
+    return [
+        (log / f"{entry.version:020d}.json").stat().st_mtime * 1000 - entry.timestamp.timestamp() * 1000
+        for entry in table.history()
+    ]
+
+
+def _p95(values: Sequence[float]) -> float:
+    return statistics.quantiles(values, n=20)[-1]
+
+
+def _sustained(lake: deltasql.Lake) -> tuple[float, float]:
+    """Commits per second that were reached, and the lag of the slowest twentieth."""
+    tables = [lake.create_table(f"bench.sustained{n}", DDL, partition_by=["day"]) for n in range(TABLES)]
+    began = time.monotonic()
+
+    def write(thread: int) -> None:
+        for number in range(thread, int(RATE * SECONDS), THREADS):
+            time.sleep(max(0.0, began + number / RATE - time.monotonic()))
+            _append(lake, tables[number % TABLES])
+
+    threads = [threading.Thread(target=write, args=(n,)) for n in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    spent = time.monotonic() - began
+    return RATE * SECONDS / spent, _p95([lag for table in tables for lag in _lags(table)])
+
+
+def _commit_file(lake: deltasql.Lake) -> dict[str, float]:
+    """The writer's way, from the actions at hand; and the same actions by orjson into a file that is synced as well."""
+    commit = _landed(lake)
+    with tempfile.TemporaryDirectory() as scratch:
+        directory = Directory(scratch, {})
+        actions = [{a.kind: a.to_dict()} for a in commit.adds]
+        numbers = iter(range(1000))
+
+        def ours() -> None:
+            assert directory.put_if_absent(f"ours-{next(numbers)}", commit_bytes(commit))
+
+        def theirs() -> None:
+            with (Path(scratch) / f"theirs-{next(numbers)}").open("wb") as file:
+                file.write(b"".join([orjson.dumps(action) + b"\n" for action in actions]))
+                file.flush()
+                os.fsync(file.fileno())
+
+        return in_turns(9, ours=ours, theirs=theirs)
+
+
+def _landed(lake: deltasql.Lake) -> LoggedCommit:
+    table = lake.create_table("bench.file", DDL, partition_by=["day"])
+    landed: list[Landed] = []
+    before, lake.store.publish = lake.store.publish, landed.extend
+    with lake.begin() as tx:
+        tx.stage(table, adds(10_000, token=tx.token))
+    lake.store.publish = before
+    return landed[0].logged()
+
+
+class Cost:
+    """What a process of its own needed."""
+
+    def __init__(self, text: str) -> None:
+        found = json.loads(text)
+        self.milliseconds, self.megabytes = found["milliseconds"], found["megabytes"]
+
+
+def _checkpoints(lake: deltasql.Lake, large: deltasql.Table) -> dict[str, Cost]:
+    """The last version of a large table is checkpointed by us; a commit later, delta-rs does it from there."""
+    log = Path(large.location) / "_delta_log"
+    log.mkdir(parents=True, exist_ok=True)
+    version = large.version
+    mirrored = next(t for t in lake.store.outbox.tables() if t.id == large.id)
+    for number in (version, version + 1):
+        if number > version:
+            _append(lake, large)
+        with lake.store.outbox.publishing(mirrored, wait=True) as session:
+            assert session is not None
+            (log / f"{number:020d}.json").write_bytes(commit_bytes(session.commits([number])[number]))
+        if number == version:
+            ours = _alone("ours", lake.dsn, large.name, str(version))
+    return {"ours": ours, "theirs": _alone("theirs", large.location)}
+
+
+def _alone(*arguments: str) -> Cost:
+    command = [sys.executable, "-m", "benchmarks.mirror", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    return Cost(done.stdout.splitlines()[-1])
+
+
+def _measured(action: Callable[[], object]) -> None:
+    began = time.perf_counter()
+    action()
+    spent = (time.perf_counter() - began) * 1000
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps({"milliseconds": spent, "megabytes": peak}))
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "ours":
+        with deltasql.connect(sys.argv[2], config={"mirror.mode": "off"}) as opened:
+            found = opened.mirror._find(sys.argv[3])
+            _measured(lambda: opened.mirror._checkpoints.write(found, int(sys.argv[4])))
+    else:
+        from deltalake import DeltaTable
+
+        _measured(lambda: DeltaTable(sys.argv[2]).create_checkpoint())
