@@ -140,12 +140,8 @@ class ArrowSessions:
     @contextmanager
     def session(self) -> Iterator[ArrowSession]:
         """A session of one's own."""
+        session = self._usable() or ArrowSession(self._database)
         try:
-            session = self._idle.pop()
-        except IndexError:
-            session = ArrowSession(self._database)
-        try:
-            session.end()
             yield session
             session.end()
         except adbc_driver_manager.Error as error:
@@ -155,6 +151,20 @@ class ArrowSessions:
             session.close()
             raise
         self._idle.append(session)
+
+    def _usable(self) -> ArrowSession | None:
+        """An idle session that the server has not closed meanwhile."""
+        while self._idle:
+            with suppress(IndexError):  # another thread was faster
+                session = self._idle.pop()
+                try:
+                    session.table("arrow_head", table_key=0)  # any question will do
+                    session.end()
+                except adbc_driver_manager.Error:
+                    session.close()
+                else:
+                    return session
+        return None
 
     def close(self) -> None:
         """Give all idle ones back."""
