@@ -30,7 +30,7 @@ def run(lake: deltasql.Lake) -> list[Result]:
     for _ in range(3):
         for name, writer in (("rebase", rebase), ("retry", retry)):
             table = lake.create_table(f"bench.{name}{time.monotonic_ns()}", DDL, partition_by=["day"])
-            counts = _run_all(WRITERS, writer, lake.dsn, table.id)
+            counts = run_all(WRITERS, writer, lake.dsn, table.id)
             rates.setdefault(name, []).append(sum(c for c, _ in counts) / SECONDS)
             failures += sum(f for _, f in counts) if name == "rebase" else 0
         for name in ("before", "under"):
@@ -49,9 +49,10 @@ def run(lake: deltasql.Lake) -> list[Result]:
     ]  # fmt: skip
 
 
-def _run_all(count: int, target: Callable[..., Any], *args: Any) -> list[Any]:
+def run_all(count: int, target: Callable[..., Any], *args: Any) -> list[Any]:
+    """What some processes came to, which began at the same moment; each is told its number."""
     start, queue = _context.Event(), _context.Queue()
-    processes = [_context.Process(target=_timed, args=(start, queue, target, args)) for _ in range(count)]
+    processes = [_context.Process(target=target, args=(start, queue, number, *args)) for number in range(count)]
     for process in processes:
         process.start()
     for _ in processes:
@@ -63,11 +64,7 @@ def _run_all(count: int, target: Callable[..., Any], *args: Any) -> list[Any]:
     return results
 
 
-def _timed(start: Any, queue: Any, target: Callable[..., Any], args: tuple[Any, ...]) -> None:
-    target(start, queue, *args)
-
-
-def rebase(start: Any, queue: Any, dsn: str, table_id: str) -> None:
+def rebase(start: Any, queue: Any, _number: int, dsn: str, table_id: str) -> None:
     """Blind appends, as everybody writes them."""
     with deltasql.connect(dsn, config={"pool.size": 1, "mirror.mode": "off"}) as lake:
         table = lake.table(table_id)
@@ -76,7 +73,7 @@ def rebase(start: Any, queue: Any, dsn: str, table_id: str) -> None:
         queue.put(_count(lambda: _append(lake, table, 1), failures=()))
 
 
-def retry(start: Any, queue: Any, dsn: str, table_id: str) -> None:
+def retry(start: Any, queue: Any, _number: int, dsn: str, table_id: str) -> None:
     """The optimistic loop: read the head, commit the next version, begin again on a conflict."""
     with deltasql.connect(dsn, config={"pool.size": 1, "mirror.mode": "off"}) as lake:
         writer = SqlTxnLogWriter(lake.store)

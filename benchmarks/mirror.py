@@ -9,14 +9,15 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import orjson
 
 import deltasql
+from benchmarks.contention import run_all
 from benchmarks.data import DDL, adds
 from benchmarks.measure import Result, at_most, below, faster, in_turns
 from deltasql.core.canonical import LoggedCommit, commit_bytes
@@ -24,7 +25,7 @@ from deltasql.objects import Directory
 from deltasql.store import Landed
 
 SUITE = "mirror"
-TABLES, RATE, SECONDS, THREADS = 10, 200, 30.0, 4
+TABLES, RATE, SECONDS, WRITERS = 10, 200, 30.0, 4
 
 
 def run(lake: deltasql.Lake, large: deltasql.Table) -> list[Result]:
@@ -74,22 +75,24 @@ def _p95(values: Sequence[float]) -> float:
 
 
 def _sustained(lake: deltasql.Lake) -> tuple[float, float]:
-    """Commits per second that were reached, and the lag of the slowest twentieth."""
+    """Commits per second that some writers reached, each a process as pipelines are, and the lag of the slowest
+    twentieth."""
     tables = [lake.create_table(f"bench.sustained{n}", DDL, partition_by=["day"]) for n in range(TABLES)]
-    began = time.monotonic()
+    times = run_all(WRITERS, write_steadily, lake.dsn, [table.id for table in tables])
+    return RATE * SECONDS / max(times), _p95([lag for table in tables for lag in _lags(table)])
 
-    def write(thread: int) -> None:
-        for number in range(thread, int(RATE * SECONDS), THREADS):
-            time.sleep(max(0.0, began + number / RATE - time.monotonic()))
-            _append(lake, tables[number % TABLES])
 
-    threads = [threading.Thread(target=write, args=(n,)) for n in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    spent = time.monotonic() - began
-    return RATE * SECONDS / spent, _p95([lag for table in tables for lag in _lags(table)])
+def write_steadily(start: Any, queue: Any, number: int, dsn: str, table_ids: list[str]) -> None:
+    """Every so many milliseconds a commit, to the tables in turn."""
+    with deltasql.connect(dsn) as lake:
+        tables = [lake.table(table_id) for table_id in table_ids]
+        queue.put("ready")
+        start.wait()
+        began = time.monotonic()
+        for turn in range(number, int(RATE * SECONDS), WRITERS):
+            time.sleep(max(0.0, began + turn / RATE - time.monotonic()))
+            _append(lake, tables[turn % TABLES])
+        queue.put(time.monotonic() - began)
 
 
 def _commit_file(lake: deltasql.Lake) -> dict[str, float]:

@@ -6,17 +6,16 @@
 from __future__ import annotations
 
 import hashlib
-import http.client
 import os
 import shutil
+import subprocess
 import sys
-import urllib.request
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-REPOSITORY = "https://repo1.maven.org/maven2"
 REQUIRE_SPARK = "TEST_REQUIRE_SPARK"
-_TIMEOUT_SECONDS = 60
+_TIMEOUT_SECONDS = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +30,8 @@ class Jar:
         return f"{self.artifact}-{self.version}.jar"
 
     @property
-    def url(self) -> str:
-        return f"{REPOSITORY}/io/delta/{self.artifact}/{self.version}/{self.name}"
+    def coordinates(self) -> str:
+        return f"io.delta:{self.artifact}:{self.version}"
 
 
 # The artifact names the release of Spark that it is built for: it moves together with pyspark in pyproject.toml.
@@ -62,19 +61,40 @@ def missing(folder: Path) -> list[Jar]:
 
 
 def fetch(folder: Path) -> None:
-    """Download what is missing; raises OSError or HTTPException where that does not work."""
+    """Have Spark's own resolver download what is missing; raises OSError where that does not work."""
+    wanted = missing(folder)
+    if not wanted:
+        return
+    size = sum(jar.size for jar in wanted) / 1e6
+    print(f"Downloading {', '.join(jar.name for jar in wanted)} from Maven Central, {size:.1f} MB", flush=True)
     folder.mkdir(parents=True, exist_ok=True)
-    for jar in missing(folder):
-        print(f"Downloading {jar.name} from Maven Central, {jar.size / 1e6:.1f} MB", flush=True)
-        partial = folder / f"{jar.name}.{os.getpid()}.part"
-        try:
-            with urllib.request.urlopen(jar.url, timeout=_TIMEOUT_SECONDS) as source, partial.open("wb") as target:
-                shutil.copyfileobj(source, target)
-            if not _is_right(partial, jar):
-                raise OSError(f"{jar.url} has other bytes than the pinned checksum says")
-            partial.replace(folder / jar.name)
-        finally:
-            partial.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        _resolve(wanted, Path(scratch))
+        for jar in wanted:
+            found = Path(scratch) / "jars" / f"io.delta_{jar.name}"
+            if not _is_right(found, jar):
+                raise OSError(f"{jar.coordinates} has other bytes than the pinned checksum says")
+            found.replace(folder / jar.name)
+
+
+def _resolve(jars: list[Jar], folder: Path) -> None:
+    """Spark is chatty while it resolves: it speaks up only where it fails."""
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        raise OSError("Spark needs a JDK, and there is no java on the PATH and no JAVA_HOME")
+    program = f"""
+from pyspark.sql import SparkSession
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+spark = builder.config("spark.jars.ivy", {str(folder)!r}).getOrCreate()
+for jar in {[jar.coordinates for jar in jars]!r}:
+    spark.sql(f"ADD JAR ivy://{{jar}}?transitive=false")
+"""
+    command = [sys.executable, "-c", program]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise OSError(f"Spark did not resolve them within {_TIMEOUT_SECONDS} s") from error
+    if done.returncode:
+        raise OSError((done.stdout + done.stderr)[-3000:])
 
 
 def _is_right(path: Path, jar: Jar) -> bool:
@@ -87,7 +107,7 @@ def _is_right(path: Path, jar: Jar) -> bool:
 def main() -> int:
     try:
         fetch(directory())
-    except (OSError, http.client.HTTPException) as error:
+    except OSError as error:
         print(f"Delta's jars cannot be had: {error}", file=sys.stderr)
         if required():
             return 1

@@ -23,7 +23,7 @@ from deltasql.core.protocol import needed_features, protocol_for, unsupported
 from deltasql.core.schema import arrow_schema, schema_metadata_keys, schema_string, schema_types
 from deltasql.core.uri import Target, parse_lake_url, parse_table_uri, redact, split_name
 from deltasql.embedded import EmbeddedServer
-from deltasql.errors import UnsupportedFeature, UsageError, ValidationError
+from deltasql.errors import TableExists, UnsupportedFeature, UsageError, ValidationError
 from deltasql.mirror import Mirror
 from deltasql.parquet import ParquetFile, adds_from_parquet
 from deltasql.store import HistoryEntry, SqlTxnLogReader, Store, TableInfo
@@ -125,6 +125,7 @@ class Lake:
             created_time=time.time_ns() // 1_000_000,
         )
         place = self._location(namespace, table, table_id, location)
+        self._refuse_foreign_log(full, place, configuration)
         state = TableState(0, table_id, full, -1, None, None, place)
         info = CommitInfo("CREATE TABLE", _create_parameters(metadata))
         txn = MultiTableTransaction(self.store)
@@ -139,6 +140,17 @@ class Lake:
         place = _absolute(f"{self._tables_root()}/{namespace}/{table}")
         taken = self.store.location_used(place) or objects.exists_below(place, self._storage_options)
         return f"{place}-{table_id[:8]}" if taken else place
+
+    def _refuse_foreign_log(self, table: str, place: str, properties: Mapping[str, str]) -> None:
+        """A log that is there already could never become this table's: nothing is overwritten."""
+        if self._config.override(properties)["mirror.mode"] == "off":
+            return
+        if objects.exists_below(place, self._storage_options, "_delta_log"):
+            raise TableExists(
+                table,
+                f"table {table}: {place} holds a Delta log already, of a dropped table or of another tool: "
+                f"choose another location, or delete the log",
+            )
 
     def _tables_root(self) -> str:
         return f"{self._target.path or '.deltasql'}/tables"
@@ -170,6 +182,7 @@ class Lake:
         state = self.store.state(self._local_name(name))
         self.store.drop_table(state)
         if purge:
+            self.mirror.settle()
             objects.delete_below(state.location, self._storage_options)
 
     def begin(self, **options: Any) -> Transaction:

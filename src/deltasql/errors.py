@@ -22,6 +22,7 @@
         DatabaseUnavailable
         CommitTimeout          (also a TimeoutError)
         SchemaOutdated
+      StorageError             the object store failed; nothing was committed; retry
       CommitOutcomeUnknown     may have been written; look the commit up by its id
       MirrorFailure            written, not yet published; the reconciler retries
         MirrorConflict         written, cannot be published until an operator decides
@@ -227,6 +228,10 @@ class SchemaOutdated(DatabaseError):
         super().__init__(message)
         self.found = found
         self.wanted = wanted
+
+
+class StorageError(DeltaSqlError):
+    """An object store did not do what it was asked."""
 
 
 class CommitOutcomeUnknown(DeltaSqlError):

@@ -17,7 +17,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError
 from obstore.store import LocalStore, MemoryStore, from_url
 
-from deltasql.errors import DeltaSqlError
+from deltasql.errors import StorageError
 
 # Publishing has a back-off of its own: a store that is down should say so before a commit has waited for long.
 _RETRY: Any = {"max_retries": 3, "retry_timeout": timedelta(seconds=15)}
@@ -44,10 +44,6 @@ _HINTS = {
 
 # What is in memory goes with the process, but not with each Directory.
 _memory: dict[str, MemoryStore] = {}
-
-
-class StorageError(DeltaSqlError):
-    """An object store did not do what it was asked."""
 
 
 class Torn(StorageError):
@@ -180,11 +176,11 @@ class Directory:
             raise StorageError(f"{self.location}: cannot {what}: {_said(error, self._secrets)}") from error
 
 
-def exists_below(location: str, options: Mapping[str, str]) -> bool:
-    """Is there anything under a location?"""
-    if is_local(location) and not local_path(location).exists():
+def exists_below(location: str, options: Mapping[str, str], prefix: str = "") -> bool:
+    """Is there anything under a location, or a directory of it?"""
+    if is_local(location) and not (local_path(location) / prefix).exists():
         return False
-    return next(Directory(location, options).list(), None) is not None
+    return next(Directory(location, options).list(prefix), None) is not None
 
 
 def delete_below(location: str, options: Mapping[str, str]) -> int:

@@ -130,14 +130,16 @@ class TestMirror:
         assert file.read_bytes() == whole
         assert "no version 7" in run("mirror", "repair", table.name, "--version=7", ok=False)
 
-    def test_run_publishes_what_is_open(
-        self, lake: deltasql.Lake, namespace: str, tmp_path: Path, run: Callable[..., str]
-    ) -> None:
-        with deltasql.connect(lake.dsn, config={"mirror.mode": "off"}) as silent:
-            table = silent.create_table(f"{namespace}.t", "id BIGINT", location=str(tmp_path / "t"))
-        done = deltasql_command("mirror", "run", "--json", url=lake.dsn)
-        assert isinstance(json.loads(done.stdout), list), done.stderr
-        assert not [row for row in json.loads(done.stdout) if row["table"] == table.name and row["error"]]
+    def test_run_publishes_what_is_open(self, tmp_path: Path) -> None:
+        url = f"deltasql://embedded/{tmp_path}/own"
+        with deltasql.connect(url, config={"mirror.mode": "off"}) as silent:
+            silent.create_table("shop.t", "id BIGINT", location=str(tmp_path / "t"))
+            done = deltasql_command("mirror", "run", "--json", url=url)
+            again = deltasql_command("mirror", "run", "--json", url=url)
+        assert [(row["table"], row["versions"], row["error"]) for row in json.loads(done.stdout)] == [
+            ("shop.t", [0], None)
+        ], done.stderr
+        assert json.loads(again.stdout) == []
         assert (tmp_path / f"t/_delta_log/{0:020d}.json").exists()
 
     def test_watching_ends_when_interrupted(self, lake: deltasql.Lake, make_table: Make) -> None:

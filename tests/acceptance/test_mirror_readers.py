@@ -153,9 +153,7 @@ def test_partition_directories_of_any_name(make_table: Make, tmp_path: Path, spa
     assert_same_rows(Path(table.location), expected, spark=spark_session, meets=meets)
 
 
-def test_a_table_without_rows(
-    published: Callable[..., deltasql.Table], make_table: Make, tmp_path: Path, spark_session: SparkSession
-) -> None:
+def test_a_table_without_rows(make_table: Make, tmp_path: Path, spark_session: SparkSession) -> None:
     expected = table_of(PRIMITIVES).slice(0, 0)
     table = make_table(schema=expected.schema, location=str(tmp_path / "t"))
     assert_same_rows(Path(table.location), expected, spark=spark_session)

@@ -280,25 +280,25 @@ def test_every_fault_has_a_test() -> None:
 
 
 def test_jars_are_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
-    source, cache = tmp_path / "source", tmp_path / "cache"
     jar = delta_jars.Jar("a", "1", 3, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad")
-    monkeypatch.setattr(delta_jars, "JARS", (jar,))
-    monkeypatch.setattr(delta_jars, "REPOSITORY", source.as_uri())
-    monkeypatch.setenv("TEST_DELTA_JARS", str(cache))
-    published = source / "io" / "delta" / "a" / "1" / "a-1.jar"
-    published.parent.mkdir(parents=True)
+    answers = [b"abd", b"abd", b"abc"]
 
-    published.write_bytes(b"abd")
+    def resolve(jars: list[delta_jars.Jar], folder: Path) -> None:
+        assert jars == [jar]
+        (folder / "jars").mkdir()
+        (folder / "jars" / "io.delta_a-1.jar").write_bytes(answers.pop(0))
+
+    monkeypatch.setattr(delta_jars, "JARS", (jar,))
+    monkeypatch.setattr(delta_jars, "_resolve", resolve)
+    monkeypatch.setenv("TEST_DELTA_JARS", str(tmp_path))
     monkeypatch.delenv(delta_jars.REQUIRE_SPARK, raising=False)
     assert delta_jars.main() == 0
     assert "other bytes" in capsys.readouterr().err
     monkeypatch.setenv(delta_jars.REQUIRE_SPARK, "1")
     assert delta_jars.main() == 1
-    assert [*cache.iterdir()] == []
+    assert [*tmp_path.iterdir()] == []
 
-    published.write_bytes(b"abc")
     assert delta_jars.main() == 0
-    published.unlink()
     assert delta_jars.main() == 0
-    assert (cache / "a-1.jar").read_bytes() == b"abc"
+    assert [path.name for path in tmp_path.iterdir()] == ["a-1.jar"]
     assert capsys.readouterr().out.count("Downloading a-1.jar") == 2

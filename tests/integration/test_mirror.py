@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
 
 import deltasql
 from deltasql.mirror.hint import checksum
@@ -129,18 +131,18 @@ class TestCommitFiles:
 
 
 class TestModes:
-    def test_off_publishes_nothing_until_it_is_on(
-        self, lake: deltasql.Lake, make_table: Make, other_lake: Callable[..., deltasql.Lake]
-    ) -> None:
-        off = other_lake(mirror__mode="off")
-        table = off.create_table(make_table("anchor").name + "2", "id BIGINT")
-        stage(off, table)
-        assert not log_of(table).exists()
-        assert state_of(off, table).lag_versions == 2
-        assert off.mirror.run() == []
-        lake.mirror.run()  # or the retries of another test's failure, which are the same lake's
-        assert commit_file(table, 0).exists()
-        assert commit_file(table, 1).exists()
+    def test_off_publishes_nothing_until_it_is_on(self, tmp_path: Path) -> None:
+        url = f"deltasql://embedded/{tmp_path}/own"
+        with deltasql.connect(url, config={"mirror.mode": "off"}) as off:
+            table = off.create_table("shop.t", "id BIGINT")
+            stage(off, table)
+            assert not log_of(table).exists()
+            assert state_of(off, table).lag_versions == 2
+            assert off.mirror.run() == []
+            with deltasql.connect(url) as on:
+                assert [(r.table, r.versions, r.error) for r in on.mirror.run()] == [("shop.t", (0, 1), None)]
+            assert commit_file(table, 0).exists()
+            assert commit_file(table, 1).exists()
 
     def test_async_publishes_in_the_background(self, lake: deltasql.Lake, make_table: Make) -> None:
         table = make_table(properties={"deltasql.mirror.mode": "async"})
@@ -363,7 +365,9 @@ class TestCheckpoints:
         lake.mirror._checkpoints.write(mirrored, 2)
         assert json.loads((log_of(table) / "_last_checkpoint").read_text())["version"] == 4
 
-    def test_old_log_files_go_only_behind_a_checkpoint(self, lake: deltasql.Lake, make_table: Make) -> None:
+    def test_old_log_files_go_only_behind_a_checkpoint(
+        self, lake: deltasql.Lake, make_table: Make, other_lake: Callable[..., deltasql.Lake]
+    ) -> None:
         import os
 
         table = make_table(properties={"delta.checkpointInterval": "2", "delta.logRetentionDuration": "interval 1 day"})
@@ -372,13 +376,43 @@ class TestCheckpoints:
         lake.mirror.settle()
         for path in log_of(table).iterdir():
             os.utime(path, (0, 0))
+        tomorrow = other_lake()  # which has not cleaned this log today
         for _ in range(2):
-            stage(lake, table)
-        lake.mirror.settle()
+            stage(tomorrow, table)
+        tomorrow.mirror.settle()
         names = sorted(p.name for p in log_of(table).glob("0*"))
         assert names[0] == f"{4:020d}.checkpoint.parquet"
         assert f"{4:020d}.json" in names
         assert lake.mirror.validate(table.name) == []
+
+    def test_status_tells_why_a_checkpoint_is_missing(self, lake: deltasql.Lake, make_table: Make) -> None:
+        table = make_table(properties={"delta.checkpointInterval": "2"})
+        stage(lake, table)
+        obstacle = log_of(table) / f"{2:020d}.checkpoint.parquet"
+        obstacle.mkdir()
+        (obstacle / "in the way").touch()
+        stage(lake, table)
+        lake.mirror.settle()
+        status = state_of(lake, table)
+        assert (status.published, status.checkpoint, status.lag_versions) == (2, -1, 0)
+        assert status.error is not None
+        assert status.error.startswith("checkpoint: ")
+        (obstacle / "in the way").unlink()
+        obstacle.rmdir()
+        assert lake.mirror.repair(table.name).checkpoint == 2
+        assert state_of(lake, table).error is None
+
+
+class TestForeignLogs:
+    def test_a_table_is_not_created_over_a_log(self, lake: deltasql.Lake, make_table: Make, tmp_path: Path) -> None:
+        place = tmp_path / "taken"
+        write_deltalake(place, pa.table({"id": [1]}))
+        with pytest.raises(deltasql.TableExists, match="holds a Delta log already"):
+            make_table(location=str(place))
+        table = make_table(location=str(tmp_path / "own"))
+        lake.drop_table(table.name)
+        with pytest.raises(deltasql.TableExists, match="of a dropped table"):
+            make_table(location=str(tmp_path / "own"))
 
 
 class TestOptIns:

@@ -302,10 +302,18 @@ class TestRefusals:
     def refused(self, lake: deltasql.Lake, s3: S3Server, namespace: str) -> Callable[..., str]:
         def attempt(location: str = "s3://lake", **options: str | None) -> str:
             given = {k: v for k, v in (s3.options() | options).items() if v is not None}
-            with s3_lake(lake, given) as other:
-                table = other.create_table("t", "id BIGINT", location=f"{location}/{uuid.uuid4()}")
+            place = f"{location}/{uuid.uuid4()}"
+            own = {"postgres.schema": f"s{uuid.uuid4().hex}"}
+            silent = own | {"mirror.mode": "off"}
+            with s3_lake(lake, given, **own) as other, s3_lake(lake, given, **silent) as unpublished:
+                with pytest.raises(StorageError) as refusal:
+                    other.create_table("t", "id BIGINT", location=place)
+                assert other.tables() == []
+                assert given.get("aws_secret_access_key", s3.secret) not in everything(refusal.value)
+                table = unpublished.create_table("t", "id BIGINT", location=place)
+                stage(other, table)
                 status = other.mirror.status()[0]
-                assert (status.version, status.published, status.status) == (0, -1, "PENDING")
+                assert (status.version, status.published, status.status) == (1, -1, "PENDING")
                 with pytest.raises(deltasql.DeltaSqlError) as caught:
                     other.mirror.repair(table.name)
                 assert status.error is not None
@@ -358,7 +366,7 @@ def s3_lake(lake: deltasql.Lake, options: dict[str, str], **config: Any) -> delt
 
 def stage(lake: deltasql.Lake, table: deltasql.Table) -> int:
     with lake.begin() as tx:
-        tx.stage(table, [add()])
+        tx.stage(table.name, [add()])
     return tx.versions[table.name]
 
 

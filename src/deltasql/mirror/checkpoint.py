@@ -66,6 +66,7 @@ _PROTOCOL = pa.struct(
     }
 )
 _DOMAIN = pa.struct({"domain": _TEXT, "configuration": _TEXT, "removed": pa.bool_()})
+_SMALL = 1000
 _CODECS = {"uncompressed", "snappy", "gzip", "zstd", "lz4", "brotli"}
 
 
@@ -82,7 +83,7 @@ def write_checkpoint(contents: Contents, target: Path, *, removed_after: int) ->
     shape = _Shape.of(contents)
     count = adds = 0
     with pq.ParquetWriter(target, shape.schema, **_options(contents.metadata)) as writer:
-        for batch in _batches(contents, shape, removed_after):
+        for batch in _joined(_batches(contents, shape, removed_after)):
             writer.write_batch(batch, row_group_size=max(1, batch.num_rows))
             count += batch.num_rows
             adds += batch.num_rows - batch.column("add").null_count
@@ -164,6 +165,18 @@ def _batches(contents: Contents, shape: _Shape, removed_after: int) -> Iterator[
     for files in contents.tombstones(removed_after):
         if files.num_rows:
             yield shape.batch(remove=_removes(files))
+
+
+def _joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The few rows of the table itself lie with its first files: a group of rows for each would cost more than both."""
+    small: list[pa.RecordBatch] = []
+    for batch in batches:
+        small.append(batch)
+        if sum(b.num_rows for b in small) >= _SMALL:
+            yield pa.concat_batches(small)
+            small.clear()
+    if small:
+        yield pa.concat_batches(small)
 
 
 def _read_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

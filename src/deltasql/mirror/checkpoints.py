@@ -54,6 +54,8 @@ class Checkpoints:
         self._metrics = metrics
         self._failures: dict[int, tuple[int, float]] = {}
         """Per table: how often in a row it failed, and when it may be tried again."""
+        self._cleaned: dict[int, datetime] = {}
+        """Per table: the moment up to which its log was cleaned."""
 
     def due(self, table: MirroredTable) -> int | None:
         """The version that wants a checkpoint: the last multiple of the interval that is published and has none."""
@@ -95,7 +97,14 @@ class Checkpoints:
             self._outbox.checkpoint_failed(table, version, f"checkpoint: {error}")
             raise
         self._failures.pop(table.key, None)
-        clean_log(self._directories.of(table), table.properties)
+        self._clean(table)
+
+    def _clean(self, table: MirroredTable) -> None:
+        """Clean the log once for each moment: what is written after it is never too old for it."""
+        before = retained_from(table.properties)
+        if before is not None and self._cleaned.get(table.key) != before:
+            clean_log(self._directories.of(table), before)
+            self._cleaned[table.key] = before
 
     def write(self, table: MirroredTable, version: int) -> None:
         """Write the checkpoint of a published version, and have readers find it."""
@@ -145,14 +154,18 @@ def _existing(directory: Directory, path: str) -> Written | None:
     return None
 
 
-def clean_log(directory: Directory, properties: Mapping[str, str]) -> list[str]:
-    """Delete what no reader needs: everything before the last checkpoint that is older than the retention."""
+def retained_from(properties: Mapping[str, str]) -> datetime | None:
+    """The midnight before which a log may be cleaned; none if it must not be."""
     if properties.get("delta.enableExpiredLogCleanup", "true").lower() == "false":
-        return []
+        return None
     kept = duration(properties, "delta.logRetentionDuration", _LOG_RETENTION)
-    cutoff = (datetime.now(UTC) - kept).replace(hour=0, minute=0, second=0, microsecond=0)
+    return (datetime.now(UTC) - kept).replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def clean_log(directory: Directory, before: datetime) -> list[str]:
+    """Delete what no reader needs: everything before the last checkpoint that is older than a moment."""
     entries = [(version, entry) for entry in directory.list(LOG) if (version := any_version(entry.path)) is not None]
-    young = min((version for version, entry in entries if entry.modified > cutoff), default=None)
+    young = min((version for version, entry in entries if entry.modified > before), default=None)
     limit = young - 1 if young is not None else max((v for v, _ in entries), default=-1)
     commits = {v for _, entry in entries if (v := commit_version(entry.path)) is not None}
     checkpoints = {v for _, entry in entries if (v := checkpoint_version(entry.path)) is not None}

@@ -19,9 +19,9 @@ from deltasql.store.database import Connection, Database, Row, fetch
 from deltasql.store.queries import queries
 from deltasql.store.sqlstate import translated
 
-# Any two constants will do, as long as every deltasql process takes the same locks.
-_PUBLISHING = 0x6D697272
-_CHECKPOINTING = 0x63686B70
+# The locks of a table are named by its schema, one of these and its key.
+_PUBLISHING = ".publishing"
+_CHECKPOINTING = ".checkpointing"
 # A version that failed for good is still tried now and then: the store may have come back.
 _LONGEST_PAUSE = 300.0
 

@@ -271,19 +271,19 @@ where v.table_key = {table_key} and v.version > {version} and r.add_commit_id is
 
 -- lock_mirror --
 -- One publisher per table, whichever process it is in; the lock ends with the transaction.
-select pg_advisory_xact_lock(%(kind)s, %(table_key)s)
+select pg_advisory_xact_lock(hashtextextended(current_schema() || %(kind)s, %(table_key)s))
 
 -- try_lock_mirror --
 -- The same without waiting.
-select pg_try_advisory_xact_lock(%(kind)s, %(table_key)s) as locked
+select pg_try_advisory_xact_lock(hashtextextended(current_schema() || %(kind)s, %(table_key)s)) as locked
 
 -- lock_checkpoint --
 -- The same as below, waiting for it.
-select pg_advisory_lock(%(kind)s, %(table_key)s)
+select pg_advisory_lock(hashtextextended(current_schema() || %(kind)s, %(table_key)s))
 
 -- try_lock_checkpoint --
 -- One writer of checkpoints per table; the lock ends with the session, which does nothing else.
-select pg_try_advisory_lock(%(kind)s, %(table_key)s)
+select pg_try_advisory_lock(hashtextextended(current_schema() || %(kind)s, %(table_key)s))
 
 -- mirror_tables --
 -- Every table with what publishing it needs.
@@ -339,7 +339,8 @@ where table_key = %(table_key)s and status <> 'SUCCESS' and retry_count > 0
 
 -- mirror_checkpointed --
 -- A version has a checkpoint.
-update dl_mirror_status set checkpoint_written = true where table_key = %(table_key)s and version = %(version)s
+update dl_mirror_status set checkpoint_written = true, error_message = null
+where table_key = %(table_key)s and version = %(version)s
 
 -- mirror_checkpoint_failed --
 -- What went wrong with the checkpoint of a published version.
@@ -358,10 +359,12 @@ from dl_tables t where t.table_key = %(table_key)s
 -- Per table: how far it is published, how long its oldest open version waits, and what its last error was.
 select t.table_key, t.table_id, t.namespace || '.' || t.name as name, t.location, t.properties, t.current_version,
     coalesce(o.version - 1, t.current_version) as published, o.version as open_version, o.status, o.retry_count,
-    o.error_message, o.last_attempt_at, extract(epoch from clock_timestamp() - v.committed_at)::float8 as lag_seconds,
-    coalesce((select max(m.version) from dl_mirror_status m
-        where m.table_key = t.table_key and m.checkpoint_written), -1) as checkpoint
+    coalesce(o.error_message, (select m.error_message from dl_mirror_status m where m.table_key = t.table_key
+        and m.version > c.checkpoint and m.error_message is not null order by m.version desc limit 1)) as error_message,
+    o.last_attempt_at, c.checkpoint, extract(epoch from clock_timestamp() - v.committed_at)::float8 as lag_seconds
 from dl_tables t
+cross join lateral (select coalesce(max(m.version), -1) as checkpoint from dl_mirror_status m
+    where m.table_key = t.table_key and m.checkpoint_written) c
 left join lateral (select m.version, m.status, m.retry_count, m.error_message, m.last_attempt_at
     from dl_mirror_status m where m.table_key = t.table_key and m.status <> 'SUCCESS' order by m.version limit 1) o on true
 left join dl_table_versions v on v.table_key = t.table_key and v.version = o.version
