@@ -12,6 +12,7 @@ import pytest
 
 import deltasql
 from tests import delta_jars
+from tests.azurite import azurite
 from tests.s3 import S3Server
 from tests.servers import PostgresServer, debian_binaries
 
@@ -76,6 +77,16 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
         server.create_bucket("lake")
         _used.append(server.kind)
         yield server
+
+
+@pytest.fixture(scope="session")
+def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The storage options of Azure's emulator, which has the container `lake`."""
+    command = os.environ.get("TEST_AZURITE")
+    if not command:
+        pytest.skip("TEST_AZURITE names no azurite-blob (npm install azurite)")
+    with azurite(command, tmp_path_factory.mktemp("azure"), "lake") as options:
+        yield options
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

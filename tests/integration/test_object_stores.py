@@ -1,4 +1,4 @@
-"""Object stores: what publishing relies on, the same on local disk, in memory and on S3."""
+"""Object stores: what publishing relies on, the same on local disk, in memory, on S3 and on Azure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.s3 import S3Server
 Place = tuple[str, dict[str, str]]
 
 
-@pytest.fixture(params=["local", "memory", "s3"])
+@pytest.fixture(params=["local", "memory", "s3", "azure"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """A location that holds nothing, and the options to open it."""
     match request.param:
@@ -35,6 +35,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
             return str(tmp_path / "objects"), {}
         case "memory":
             return f"memory:///{uuid.uuid4()}", {}
+        case "azure":
+            return f"az://lake/{uuid.uuid4()}", request.getfixturevalue("azure")
         case _:
             return _s3_place(request.getfixturevalue("s3"))
 
