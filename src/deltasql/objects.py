@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
 import obstore
+import pyarrow as pa
 from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError
 from obstore.store import LocalStore, MemoryStore, from_url
 
@@ -41,6 +42,9 @@ _HINTS = {
     "TimedOut": "no answer in time",
 }
 """What obstore tells in the details of an error only, or not at all."""
+
+_IO_ERRORS = (BaseError, OSError)
+_ERRORS = (*_IO_ERRORS, ValueError, NotImplementedError)
 
 # What is in memory goes with the process, but not with each Directory.
 _memory: dict[str, MemoryStore] = {}
@@ -134,6 +138,33 @@ class Directory:
             finally:
                 os.close(descriptor)
 
+    @contextmanager
+    def reading(self, path: str) -> Iterator[pa.NativeFile]:
+        """An object to read from, anywhere in it."""
+        with self._saying(f"read {path}", _IO_ERRORS):
+            if self._local is not None:
+                with pa.OSFile(str(self._local / path)) as file:
+                    yield file
+            else:
+                source = obstore.open_reader(self._store, path)
+                yield pa.PythonFile(_FileLike(source), "r")
+                source.close()
+
+    @contextmanager
+    def writing(self, path: str) -> Iterator[pa.NativeFile]:
+        """A new object to write to, which is there, and there to stay, once this ends without an error."""
+        with self._saying(f"write {path}", _IO_ERRORS):
+            if self._local is not None:
+                (self._local / path).parent.mkdir(parents=True, exist_ok=True)
+                with pa.OSFile(str(self._local / path), "wb") as file:
+                    yield file
+            else:
+                # Only `close` puts the object in its place: an error leaves none.
+                target = obstore.open_writer(self._store, path)
+                yield pa.PythonFile(_FileLike(target), "w")
+                target.close()
+        self._keep(path)
+
     def get(self, path: str) -> bytes | None:
         """The content of an object, if there is one."""
         with self._saying(f"read {path}"):
@@ -169,11 +200,32 @@ class Directory:
                     continue
 
     @contextmanager
-    def _saying(self, what: str) -> Iterator[None]:
+    def _saying(self, what: str, kinds: tuple[type[Exception], ...] | None = None) -> Iterator[None]:
         try:
             yield
-        except (BaseError, OSError, ValueError, NotImplementedError) as error:
+        except _ERRORS if kinds is None else kinds as error:
             raise StorageError(f"{self.location}: cannot {what}: {_said(error, self._secrets)}") from error
+
+
+class _FileLike:
+    """A file of obstore's with what pyarrow asks of one. Its owner closes it: pyarrow would do so after errors too."""
+
+    closed = False
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def read(self, size: int = -1) -> bytes:
+        return bytes(self._file.read(None if size < 0 else size))
+
+    def write(self, data: Any) -> int:
+        return int(self._file.write(bytes(data)))
+
+    def close(self) -> None:
+        self.closed = True
 
 
 def exists_below(location: str, options: Mapping[str, str], prefix: str = "") -> bool:

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import obstore
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from obstore.exceptions import GenericError
 
@@ -375,3 +377,27 @@ def stage(lake: deltasql.Lake, table: deltasql.Table) -> int:
 def everything(error: BaseException) -> str:
     """An error as a log would show it, with its causes."""
     return "".join(traceback.format_exception(error))
+
+
+class TestFiles:
+    def test_parquet_is_written_and_read(self, place: Place) -> None:
+        directory = Directory(*place)
+        table = pa.table({"id": range(100_000), "text": [f"row {n}" for n in range(100_000)]})
+        with directory.writing("a/b c=ü/x.parquet") as file:
+            pq.write_table(table, file)
+        assert paths(directory) == ["a/b c=ü/x.parquet"]
+        with directory.reading("a/b c=ü/x.parquet") as file:
+            assert pq.ParquetFile(file).read(columns=["id"]).equals(table.select(["id"]))
+
+    def test_an_error_leaves_no_object(self, place: Place) -> None:
+        if place[0].startswith("/"):
+            pytest.skip("a local file that was begun stays: its name is nobody's")
+        directory = Directory(*place)
+        with pytest.raises(ZeroDivisionError), directory.writing("x") as file:
+            file.write(b"1" * 10_000_000)
+            raise ZeroDivisionError
+        assert paths(directory) == []
+
+    def test_what_is_not_there(self, place: Place) -> None:
+        with pytest.raises(StorageError, match="cannot read nothing"), Directory(*place).reading("nothing"):
+            pass
