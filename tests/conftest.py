@@ -82,10 +82,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 @pytest.fixture(scope="session")
 def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The storage options of Azure's emulator, which has the container `lake`."""
-    command = os.environ.get("TEST_AZURITE")
-    if not command:
-        pytest.skip("TEST_AZURITE names no azurite-blob (npm install azurite)")
-    with azurite(command, tmp_path_factory.mktemp("azure"), "lake") as options:
+    with azurite(os.environ["TEST_AZURITE"], tmp_path_factory.mktemp("azure"), "lake") as options:
         yield options
 
 

@@ -200,10 +200,10 @@ class Directory:
                     continue
 
     @contextmanager
-    def _saying(self, what: str, kinds: tuple[type[Exception], ...] | None = None) -> Iterator[None]:
+    def _saying(self, what: str, kinds: tuple[type[Exception], ...] = _ERRORS) -> Iterator[None]:
         try:
             yield
-        except _ERRORS if kinds is None else kinds as error:
+        except kinds as error:
             raise StorageError(f"{self.location}: cannot {what}: {_said(error, self._secrets)}") from error
 
 

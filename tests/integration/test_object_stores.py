@@ -29,7 +29,10 @@ from tests.s3 import S3Server
 Place = tuple[str, dict[str, str]]
 
 
-@pytest.fixture(params=["local", "memory", "s3", "azure"])
+STORES = ["local", "memory", "s3", *(["azure"] if os.environ.get("TEST_AZURITE") else [])]
+
+
+@pytest.fixture(params=STORES)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """A location that holds nothing, and the options to open it."""
     match request.param:
