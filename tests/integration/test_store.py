@@ -60,13 +60,12 @@ class TestMigrations:
 
     def test_an_older_schema_says_migrate(self, empty_database: str) -> None:
         deltasql.connect(empty_database).close()
-        _execute(empty_database, "alter table deltasql.dl_table_versions drop column in_commit_timestamp")
-        _execute(empty_database, "drop index deltasql.dl_mirror_status_checkpoint")
-        _execute(empty_database, "delete from deltasql.dl_migrations where number = 4")
+        _execute(empty_database, "drop table deltasql.dl_writes")
+        _execute(empty_database, f"delete from deltasql.dl_migrations where number = {latest()}")
         with pytest.raises(deltasql.SchemaOutdated, match="deltasql migrate"):
             deltasql.connect(empty_database)
         with open_store(empty_database) as store:
-            assert store.migrate() == ["0004 mirror"]
+            assert store.migrate() == ["0005 writes"]
         deltasql.connect(empty_database).close()
 
     def test_a_migration_that_fails_leaves_nothing(self, empty_database: str) -> None:

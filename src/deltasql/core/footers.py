@@ -7,6 +7,7 @@ then serves every file of that schema. Column names are those in the files (unde
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from datetime import date, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from deltasql.core.schema import is_list, primitive_name
@@ -244,6 +246,7 @@ def _stored_timestamp(unit: str, *, utc: bool) -> _Stored:
 class _Leaf:
     index: int
     bounds: _Bounds | None
+    path: Path = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,10 +282,10 @@ class FooterPlan:
         groups = [meta.row_group(i) for i in range(meta.num_row_groups)] if self.required else []
         return [name for name, index in self.required if any(_null_count(group, index) for group in groups)]
 
-    def stats(self, meta: pq.FileMetaData) -> str:
-        """The `add.stats` of a file of this schema."""
+    def stats(self, meta: pq.FileMetaData, floats: Mapping[Path, FloatBounds] | None = None) -> str:
+        """The `add.stats` of a file of this schema. A writer that has seen the values gives the bounds of floats."""
         groups = [meta.row_group(i) for i in range(meta.num_row_groups)]
-        leaves = [_leaf_stats(leaf, groups) for leaf in self.leaves]
+        leaves = [_leaf_stats(leaf, groups, (floats or {}).get(leaf.path)) for leaf in self.leaves]
         parts = [f'{{"numRecords":{meta.num_rows}']
         for part, key in enumerate(("minValues", "maxValues", "nullCount")):
             text = _object(self.tree, leaves, part)
@@ -292,6 +295,33 @@ class FooterPlan:
 
 
 _LeafStats = tuple[str | None, str | None, str | None]
+
+
+@dataclass(slots=True)
+class FloatBounds:
+    """What a writer has seen of a column of floats. To Delta readers NaN is the largest value, and no bound says so:
+    a file with one has none."""
+
+    lowest: float = math.inf
+    highest: float = -math.inf
+    nulls: int = 0
+    has_nan: bool = False
+
+    def see(self, values: pa.Array | pa.ChunkedArray) -> None:
+        """Take more values into account."""
+        self.nulls += values.null_count
+        if values.null_count == len(values):
+            return
+        self.has_nan = self.has_nan or bool(pc.any(pc.is_nan(values)).as_py())
+        if not self.has_nan:
+            ends = pc.min_max(values).as_py()
+            self.lowest, self.highest = min(self.lowest, ends["min"]), max(self.highest, ends["max"])
+
+    def texts(self) -> _LeafStats:
+        """As JSON, which has no infinity."""
+        if self.has_nan or not (math.isfinite(self.lowest) and math.isfinite(self.highest)):
+            return None, None, str(self.nulls)
+        return repr(self.lowest), repr(self.highest), str(self.nulls)
 
 
 def _object(nodes: tuple[_Node, ...], leaves: list[_LeafStats], part: int) -> str:
@@ -309,8 +339,10 @@ def _null_count(group: pq.RowGroupMetaData, index: int) -> int:
     return (statistics.null_count or 0) if statistics else 0
 
 
-def _leaf_stats(leaf: _Leaf, groups: list[pq.RowGroupMetaData]) -> _LeafStats:
+def _leaf_stats(leaf: _Leaf, groups: list[pq.RowGroupMetaData], floats: FloatBounds | None) -> _LeafStats:
     """Lower bound, upper bound and null count over all row groups, as JSON; None where one is unknown."""
+    if floats is not None:
+        return floats.texts()
     nulls: int | None = 0
     bounds = leaf.bounds
     lowest = highest = None
@@ -444,7 +476,7 @@ class _Walk:
             self.required.append((_dotted(path[:-1], path[-1]), index))
         if path not in self.indexed:
             return None
-        self.leaves.append(_Leaf(index, stored.bounds))
+        self.leaves.append(_Leaf(index, stored.bounds, path))
         return _Node(key, len(self.leaves) - 1)
 
     def _differs(self, path: Path, file: str, table: str) -> None:

@@ -13,6 +13,7 @@ Text in, text out. No error of this module repeats a password.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -227,6 +228,7 @@ def check_name(name: str) -> str:
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 # Java's URI class leaves these as they are; ':' is left out because at the start it would end a scheme.
 _PATH_SAFE = "/=!$&'()*+,;@~"
+_LONGEST_SEGMENT, _LONGEST_KEY = 200, 64
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9_\-./=]*")
 
 
@@ -239,6 +241,20 @@ def hive_values(path: str) -> dict[str, str | None]:
     """The partition values in the directories of a path on disk, such as `day=2026-01-01/part-0.parquet`."""
     pairs = [segment.split("=", 1) for segment in path.split("/")[:-1] if "=" in segment]
     return {unquote(key): None if value in ("", _HIVE_NULL) else unquote(value) for key, value in pairs}
+
+
+def hive_directory(values: Mapping[str, str | None]) -> str:
+    """A directory for files with these partition values, with a slash at its end. It is plain ASCII and never too long
+    for a file system; what the values are is for the log to say."""
+    return "".join(f"{_segment(name, value)}/" for name, value in values.items())
+
+
+def _segment(name: str, value: str | None) -> str:
+    key, text = quote(name, safe=""), _HIVE_NULL if value is None else quote(value, safe="")
+    if len(key) + len(text) < _LONGEST_SEGMENT:
+        return f"{key}={text}"
+    digest = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+    return f"{key[:_LONGEST_KEY]}={text[: _LONGEST_SEGMENT - _LONGEST_KEY - 20]}-{digest}"
 
 
 # --- partition values

@@ -139,6 +139,14 @@ class Store:
         if self.publish is not None:
             self.publish(parts)
 
+    def begin_write(self, txn_id: str, state: TableState) -> None:
+        """A transaction is about to write files of a table: until it ends, nobody may take them for orphans."""
+        self._database.execute("begin_write", txn_id=txn_id, table_key=state.table_key)
+
+    def end_write(self, txn_id: str) -> None:
+        """A transaction gives up the files that it wrote; committing them says so by itself."""
+        self._database.execute("end_write", txn_id=txn_id)
+
     def settle(self) -> None:
         """Wait for what follows a commit in the background."""
         self._bounds.settle()

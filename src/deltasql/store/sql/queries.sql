@@ -269,6 +269,14 @@ select r.add_commit_id as commit_id, r.add_ord as ord from dl_table_versions v
 join dl_remove_files r on r.table_key = v.table_key and r.commit_id = v.commit_id
 where v.table_key = {table_key} and v.version > {version} and r.add_commit_id is not null
 
+-- begin_write --
+-- A transaction is about to write files of a table.
+insert into dl_writes (txn_id, table_key) values (%(txn_id)s, %(table_key)s) on conflict do nothing
+
+-- end_write --
+-- A transaction writes no more files.
+delete from dl_writes where txn_id = %(txn_id)s
+
 -- lock_mirror --
 -- One publisher per table, whichever process it is in; the lock ends with the transaction.
 select pg_advisory_xact_lock(hashtextextended(current_schema() || %(kind)s, %(table_key)s))

@@ -102,6 +102,8 @@ begin
         from heads v
     ), outbox as (
         insert into dl_mirror_status (table_key, version) select v.table_key, v.version from heads v
+    ), written as (
+        delete from dl_writes w where w.txn_id = p_txn_id
     )
     select v.table_key, v.version, at from heads v;
 end $_$;
@@ -478,6 +480,12 @@ CREATE TABLE dl_txn_actions (
     extra text
 );
 
+CREATE TABLE dl_writes (
+    txn_id uuid NOT NULL,
+    table_key integer NOT NULL,
+    started_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
 ALTER TABLE ONLY dl_add_files
     ADD CONSTRAINT dl_add_files_pkey PRIMARY KEY (table_key, commit_id, ord);
 
@@ -535,6 +543,9 @@ ALTER TABLE ONLY dl_transactions
 ALTER TABLE ONLY dl_txn_actions
     ADD CONSTRAINT dl_txn_actions_pkey PRIMARY KEY (table_key, app_id, version);
 
+ALTER TABLE ONLY dl_writes
+    ADD CONSTRAINT dl_writes_pkey PRIMARY KEY (txn_id, table_key);
+
 CREATE UNIQUE INDEX dl_add_files_path_key ON dl_add_files USING btree (hashtextextended(path, (((table_key)::bigint << 16) | (path_gen)::bigint))) WHERE (path_gen IS NOT NULL);
 
 CREATE INDEX dl_mirror_status_checkpoint ON dl_mirror_status USING btree (table_key, version) WHERE checkpoint_written;
@@ -546,3 +557,6 @@ CREATE INDEX dl_table_versions_txn_id ON dl_table_versions USING btree (txn_id);
 CREATE UNIQUE INDEX dl_tables_location_key ON dl_tables USING btree (location) WHERE (dropped_at IS NULL);
 
 CREATE UNIQUE INDEX dl_tables_name_key ON dl_tables USING btree (namespace, name) WHERE (dropped_at IS NULL);
+
+ALTER TABLE ONLY dl_writes
+    ADD CONSTRAINT dl_writes_table_key_fkey FOREIGN KEY (table_key) REFERENCES dl_tables(table_key);
