@@ -15,6 +15,8 @@ ENVIRONMENT_PREFIX = "DELTASQL_"
 PROPERTY_PREFIX = "deltasql."
 _OTHER_VARIABLES = {"DELTASQL_URL", "DELTASQL_POSTGRES_BIN"}
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(b|[kmgt](?:i?b)?)?\s*", re.IGNORECASE)
+_SIZES = {"b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d)?\s*")
 
 
@@ -33,6 +35,15 @@ def count(value: Any) -> int:
     number = int(value) if isinstance(value, str) and value.strip().isdigit() else value
     if type(number) is not int or number < 1:
         raise ValueError("a whole number from 1 on")
+    return number
+
+
+def size(value: Any) -> int:
+    """Bytes from a number or a text such as `128MiB`, `64mb`, `1g`."""
+    match = _SIZE.fullmatch(str(value)) if not isinstance(value, bool) else None
+    number = int(float(match[1]) * _SIZES[(match[2] or "b").lower()[0]]) if match else 0
+    if number < 1:
+        raise ValueError("a size such as 128MiB, 64mb or 1g")
     return number
 
 
@@ -80,6 +91,7 @@ KEYS: Mapping[str, Key] = {
     "transaction.max_files_per_table": Key(1000, count, "files per table of a multi-table transaction"),
     "transaction.timeout": Key("60s", duration, "how long a commit may take in PostgreSQL"),
     "transaction.lock_timeout": Key("30s", duration, "how long a commit may wait for a table's lock"),
+    "writer.target_file_size": Key("128MiB", size, "how large the files that writes produce should be"),
     "writer.copy_threshold": Key(32, count, "files in a commit from which COPY is used"),
 }
 

@@ -37,7 +37,7 @@ def constraints(schema: Json, configuration: Mapping[str, str]) -> list[Constrai
 
 def needs_spark(schema: Json, configuration: Mapping[str, str]) -> bool:
     """Is there a constraint, or a column, whose expression only Spark evaluates?"""
-    expressions = {GENERATED, _INVARIANT}
+    expressions = {GENERATED, _INVARIANT, _CHAR_METADATA}
     columns = any(expressions & (field.get("metadata") or {}).keys() for field in schema["fields"])
     return columns or any(key.startswith(CHECK) for key in configuration)
 

@@ -1,0 +1,125 @@
+"""Spark's rows in the shape of their table, and the conditions that they must meet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from deltasql.core.constraints import Constraint, constraints, quoted
+from deltasql.core.fit import DEFAULT, GENERATED, Fit
+from deltasql.core.schema import DeltaType, Json
+
+
+def struct_of(frame: DataFrame) -> Json:
+    """A frame's columns in Delta's words."""
+    struct: Json = frame.schema.jsonValue()
+    return struct
+
+
+def aligned(frame: DataFrame, fit: Fit) -> DataFrame:
+    """Given rows as the table has them: its columns, in its order, of its types. Absent columns get their default, or
+    are null; generated ones are computed from the others."""
+    given = {field.name: field.dataType.jsonValue() for field in frame.schema.fields}
+    generated = [f for f in fit.absent if GENERATED in (f.get("metadata") or {})]
+    late = {f["name"] for f in generated}
+    columns = [
+        _column(fit, field, given.get(fit.sources.get(field["name"], "")))
+        for field in fit.schema["fields"]
+        if field["name"] not in late
+    ]
+    whole = frame.select(*columns)
+    for field in generated:
+        whole = whole.withColumn(field["name"], F.expr(field["metadata"][GENERATED]).cast(_ddl(field["type"])))
+    return whole.select(*(F.col(quoted(f["name"])) for f in fit.schema["fields"])) if generated else whole
+
+
+def _column(fit: Fit, field: Json, given: DeltaType | None) -> Column:
+    name, wanted = field["name"], _ddl(field["type"])
+    if given is None:
+        default = (field.get("metadata") or {}).get(DEFAULT)
+        value = F.expr(default) if default is not None else F.lit(None)
+        return value.cast(wanted).alias(name)
+    source = F.col(quoted(fit.sources[name]))
+    if name in fit.narrowed:
+        # A value that does not fit becomes null here and is found by its condition.
+        return F.expr(f"try_cast({quoted(fit.sources[name])} AS {wanted})").alias(name)
+    return _shaped(source, given, field["type"]).alias(name)
+
+
+def _shaped(value: Column, given: DeltaType, wanted: DeltaType) -> Column:
+    """A value in another type that holds it: fields of structs by name, whatever their case."""
+    if _alike(given, wanted):
+        return value
+    if isinstance(given, str) or isinstance(wanted, str):
+        return value.cast(_ddl(wanted))
+    if wanted["type"] == "struct":
+        found = {f["name"].lower(): f for f in given["fields"]}
+        fields = [_field(value, found.get(f["name"].lower()), f) for f in wanted["fields"]]
+        return F.when(value.isNotNull(), F.struct(*fields))
+    if wanted["type"] == "array":
+        return F.transform(value, lambda x: _shaped(x, given["elementType"], wanted["elementType"]))
+    keyed = F.transform_keys(value, lambda k, _: _shaped(k, given["keyType"], wanted["keyType"]))
+    return F.transform_values(keyed, lambda _, v: _shaped(v, given["valueType"], wanted["valueType"]))
+
+
+def _field(value: Column, given: Json | None, wanted: Json) -> Column:
+    if given is None:
+        return F.lit(None).cast(_ddl(wanted["type"])).alias(wanted["name"])
+    return _shaped(value.getField(given["name"]), given["type"], wanted["type"]).alias(wanted["name"])
+
+
+def _alike(given: DeltaType, wanted: DeltaType) -> bool:
+    """Are they the same but for what may be null, and comments?"""
+    if isinstance(given, str) or isinstance(wanted, str):
+        return given == wanted
+    if given["type"] != wanted["type"]:
+        return False
+    if given["type"] == "struct":
+        pairs = list(zip(given["fields"], wanted["fields"], strict=False))
+        same = len(given["fields"]) == len(wanted["fields"])
+        return same and all(g["name"] == w["name"] and _alike(g["type"], w["type"]) for g, w in pairs)
+    return all(_alike(given[k], wanted[k]) for k in given if k.endswith("Type"))
+
+
+def _ddl(type_: DeltaType) -> str:
+    """A type in Spark's SQL."""
+    if isinstance(type_, str):
+        return {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}.get(type_, type_)
+    if type_["type"] == "struct":
+        fields = [f"{quoted(f['name'])}: {_ddl(f['type'])}" for f in type_["fields"]]
+        return f"struct<{', '.join(fields)}>"
+    if type_["type"] == "array":
+        return f"array<{_ddl(type_['elementType'])}>"
+    return f"map<{_ddl(type_['keyType'])}, {_ddl(type_['valueType'])}>"
+
+
+def conditions(fit: Fit, configuration: Mapping[str, str]) -> list[Constraint]:
+    """What is to hold for the aligned rows: the table's constraints, and that generated columns are what they say."""
+    found = constraints(fit.schema, configuration)
+    for field in fit.schema["fields"]:
+        name, expression = field["name"], (field.get("metadata") or {}).get(GENERATED)
+        if expression is not None and name in fit.sources:
+            found.append(Constraint(f"{name} GENERATED ALWAYS AS ({expression})", f"{quoted(name)} <=> ({expression})"))
+    return found
+
+
+def narrowing(fit: Fit, given: Json) -> list[Constraint]:
+    """That each value of a wider type is one of the column's; asked of the given rows."""
+    types = {f["name"]: f["type"] for f in fit.schema["fields"]}
+    wide = {f["name"]: f["type"] for f in given["fields"]}
+    found = []
+    for name in fit.narrowed:
+        source = fit.sources[name]
+        cast = f"CAST(try_cast({quoted(source)} AS {_ddl(types[name])}) AS {_ddl(wide[source])})"
+        found.append(Constraint(f"{name} fits {_ddl(types[name]).upper()}", f"{cast} <=> {quoted(source)}"))
+    return found
+
+
+def broken(rules: Sequence[Constraint]) -> list[Column]:
+    """For each rule, how many rows break it."""
+    return [
+        F.sum(F.expr(f"CASE WHEN coalesce(({rule.sql}), false) THEN 0L ELSE 1L END")).alias(f"c{n}")
+        for n, rule in enumerate(rules)
+    ]

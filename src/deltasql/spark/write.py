@@ -1,0 +1,137 @@
+"""Writing a Spark DataFrame as files of a table.
+
+Files of an unpartitioned table on a local disk are written by Spark itself, into a directory of the write's own. All
+others are written by Arrow in Spark's Python workers, which name their files and hand back the list of those that
+belong to successful attempts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
+
+from deltasql.core.actions import Add, from_dict
+from deltasql.core.constraints import Constraint, quoted
+from deltasql.core.fit import Fit
+from deltasql.core.schema import arrow_schema
+from deltasql.data.align import conform, violation
+from deltasql.data.files import FilePlan, TableFiles
+from deltasql.objects import Directory, is_local, local_path
+from deltasql.parquet import adds_from_parquet
+from deltasql.spark.frames import aligned, broken, narrowing, struct_of
+
+_SHOWN = 3
+# Bytes that a value takes in a file, roughly: only to keep a huge task from writing one huge file.
+_WIDTHS = {"boolean": 0.1, "byte": 0.5, "short": 1, "integer": 2, "float": 4, "double": 6, "string": 8, "binary": 16}
+_USUAL_WIDTH = 4
+_NESTED_WIDTH = 32
+
+
+@dataclass(frozen=True, slots=True)
+class FrameWrite:
+    """One write of a frame to a table."""
+
+    table: str
+    plan: FilePlan
+    fit: Fit
+    rules: Sequence[Constraint]
+
+    def run(self, frame: DataFrame) -> list[Add]:
+        """Write the files and check every row on the way. Nothing is committed here."""
+        checks = _Checks(self.table)
+        watched = checks.watch(frame, narrowing(self.fit, struct_of(frame)))
+        shaped = checks.watch(aligned(watched, self.fit), self.rules)
+        adds = self._write_natively(shaped) if self._is_native(frame) else self._write_by_arrow(shaped)
+        checks.raise_broken()
+        return adds
+
+    def _is_native(self, frame: DataFrame) -> bool:
+        """Does Spark see the same disk as this process, and need it not tell partitions?"""
+        return not self.plan.partition_columns and is_local(self.plan.location) and hasattr(frame, "_jdf")
+
+    def _write_natively(self, frame: DataFrame) -> list[Add]:
+        plan = self.plan
+        folder = f"w{plan.token}-{uuid4().hex[:12]}"
+        root = local_path(plan.location)
+        (
+            frame.write.option("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+            .option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
+            .option("compression", plan.codec)
+            .option("maxRecordsPerFile", _records(self.fit, plan.target_size))
+            .parquet(f"{root}/{folder}")
+        )
+        directory = Directory(plan.location, plan.options)
+        names = [entry.path for entry in directory.list(folder)]
+        directory.delete([name for name in names if name.endswith(".crc")])
+        paths = sorted(name for name in names if name.endswith(".parquet"))
+        directory.keep(paths)
+        columns = plan.properties.get("delta.dataSkippingStatsColumns")
+        found = adds_from_parquet(
+            str(root),
+            paths,
+            arrow_schema(plan.schema_string),
+            num_indexed_cols=int(plan.properties.get("delta.dataSkippingNumIndexedCols", "32")),
+            stats_columns=columns.split(",") if columns else None,
+        )
+        adds = [Add(f.path, f.size, f.modification_time, f.partition_values, stats=f.stats) for f in found]
+        # A frame without rows is written as a file without rows.
+        empty = [add.path for add in adds if '"numRecords":0' in (add.stats or "")]
+        directory.delete(empty)
+        return [add for add in adds if add.path not in empty]
+
+    def _write_by_arrow(self, frame: DataFrame) -> list[Add]:
+        if self.plan.partition_columns:
+            # Or each task writes a file of each partition.
+            frame = frame.hint("rebalance", *(F.col(quoted(c)) for c in self.plan.partition_columns))
+        # One action: the rows of a second one would be written again.
+        rows = frame.mapInArrow(partial(_write_batches, self.plan), "add string").collect()
+        return [from_dict(Add, msgspec.json.decode(row["add"])) for row in rows]
+
+
+def _write_batches(plan: FilePlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Runs in a Python worker of Spark's: the files of one task."""
+    schema = pa.schema([pa.field(f.name, f.type) for f in arrow_schema(plan.schema_string)])
+    with TableFiles(plan) as files:
+        for batch in batches:
+            arrays = [conform(values, field.type) for values, field in zip(batch.columns, schema, strict=True)]
+            files.write(pa.RecordBatch.from_arrays(arrays, schema=schema))
+    texts = [msgspec.json.encode(add.to_dict()).decode() for add in files.adds]
+    yield pa.RecordBatch.from_arrays([pa.array(texts, pa.string())], names=["add"])
+
+
+def _records(fit: Fit, target_size: int) -> int:
+    kinds = [field["type"] for field in fit.schema["fields"]]
+    width = sum(_WIDTHS.get(kind, _USUAL_WIDTH) if isinstance(kind, str) else _NESTED_WIDTH for kind in kinds)
+    return max(1, int(target_size / width))
+
+
+class _Checks:
+    """Rows are counted as they pass: those that break a rule make the write fail before it is committed."""
+
+    def __init__(self, table: str) -> None:
+        self._table = table
+        self._watched: list[tuple[DataFrame, Sequence[Constraint], Any]] = []
+
+    def watch(self, frame: DataFrame, rules: Sequence[Constraint]) -> DataFrame:
+        if not rules:
+            return frame
+        observation = Observation()
+        self._watched.append((frame, rules, observation))
+        return frame.observe(observation, *broken(rules))
+
+    def raise_broken(self) -> None:
+        for frame, rules, observation in self._watched:
+            counts = observation.get
+            for number, rule in enumerate(rules):
+                count = counts.get(f"c{number}") or 0
+                if count:
+                    rows = frame.where(f"NOT coalesce(({rule.sql}), false)").limit(_SHOWN).collect()
+                    raise violation(rule.name, self._table, count, [row.asDict() for row in rows])
