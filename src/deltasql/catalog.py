@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import json
 import time
 import uuid
 import weakref
@@ -19,16 +20,19 @@ from deltasql import objects
 from deltasql.config import Config
 from deltasql.core.actions import Action, Add, CommitInfo, Metadata, Protocol
 from deltasql.core.changes import NewTable, Reads, TableState
+from deltasql.core.fit import nullable
 from deltasql.core.protocol import needed_features, protocol_for, unsupported
 from deltasql.core.schema import arrow_schema, schema_metadata_keys, schema_string, schema_types
 from deltasql.core.uri import Target, parse_lake_url, parse_table_uri, redact, split_name
+from deltasql.data.inputs import arrow_rows, is_spark_frame
 from deltasql.embedded import EmbeddedServer
-from deltasql.errors import TableExists, UnsupportedFeature, UsageError, ValidationError
+from deltasql.errors import CommitOutcomeUnknown, TableExists, UnsupportedFeature, UsageError, ValidationError
 from deltasql.mirror import Mirror
 from deltasql.parquet import ParquetFile, adds_from_parquet
 from deltasql.store import HistoryEntry, SqlTxnLogReader, Store, TableInfo
 from deltasql.store.reader import Moment, moment
 from deltasql.transaction import MultiTableTransaction
+from deltasql.writing import TableWriter, WriteOptions, struct_of
 
 _URI = "deltasql://"
 
@@ -70,6 +74,7 @@ class Lake:
         self.store = Store(self.dsn, config)
         self.mirror = Mirror(self.store, self._storage_options)
         self.store.publish = self.mirror.committed
+        self.writer = TableWriter(self.store, self._storage_options, lambda: self.spark)
         try:
             self.store.open(initialize=True)
         except BaseException:
@@ -83,6 +88,12 @@ class Lake:
         self.mirror.close()
         self.store.close()
         self._stop_server()
+
+    @property
+    def spark(self) -> Any:
+        from pyspark.sql import SparkSession
+
+        return SparkSession.builder.getOrCreate()
 
     def _stop_server(self) -> None:
         if self._server is not None:
@@ -100,21 +111,26 @@ class Lake:
     def create_table(
         self,
         name: str,
-        schema: Any,
+        schema: Any = None,
         *,
+        as_: Any = None,
         location: str | None = None,
         partition_by: Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
         constraints: Mapping[str, str] | None = None,
         description: str | None = None,
     ) -> Table:
-        """Create a table from DDL text, a pyarrow.Schema or a Spark StructType. Its version 0 is committed."""
+        """Create a table from DDL text, a pyarrow.Schema or a Spark StructType; with `as_` from rows, whose schema it
+        has unless one is given. Its version 0 is committed, with the rows."""
         namespace, table = split_name(self._local_name(name))
         full = f"{namespace}.{table}"
         table_id = str(uuid.uuid4())
         partition_by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
         configuration = _configuration(full, properties, constraints)
-        text = schema_string(schema, table=full)
+        as_ = as_ if as_ is None or is_spark_frame(as_) else arrow_rows(as_, full)
+        if schema is None and as_ is None:
+            raise UsageError(f"table {full}: give a schema, or rows with as_=…", table=full)
+        text = schema_string(json.dumps(nullable(struct_of(as_))) if schema is None else schema, table=full)
         protocol = _protocol(full, configuration, text)
         metadata = Metadata(
             id=table_id,
@@ -130,6 +146,8 @@ class Lake:
         info = CommitInfo("CREATE TABLE", _create_parameters(metadata))
         txn = MultiTableTransaction(self.store)
         txn.create(state, NewTable(namespace, table, place), [protocol, metadata, info])
+        if as_ is not None:
+            self.writer.stage(txn, state, as_, WriteOptions())
         txn.commit()
         return Table(self, table_id, full)
 
@@ -264,6 +282,34 @@ class Table:
         """Commits, newest first."""
         return self._reader.history(self.id, limit)
 
+    def append(self, data: Any, *, merge_schema: bool = False) -> CommitResult:
+        """Add rows: a Spark, pandas or Polars DataFrame, a pyarrow.Table or a RecordBatchReader."""
+        return self._write(data, WriteOptions(merge_schema=merge_schema))
+
+    def overwrite(
+        self,
+        data: Any,
+        where: str | None = None,
+        *,
+        dynamic: bool = False,
+        merge_schema: bool = False,
+        overwrite_schema: bool = False,
+    ) -> CommitResult:
+        """Replace all rows; with `where` only those for which it is true, which all new rows must be; with `dynamic`
+        only the partitions that new rows are in. `overwrite_schema` lets the table have the new rows' schema."""
+        return self._write(data, WriteOptions("overwrite", where, dynamic, merge_schema, overwrite_schema))
+
+    def _write(self, data: Any, options: WriteOptions) -> CommitResult:
+        txn = MultiTableTransaction(self._lake.store)
+        try:
+            metrics = self._lake.writer.stage(txn, self.state(), data, options)
+            return CommitResult(txn.commit()[self.id], txn.id, metrics)
+        except CommitOutcomeUnknown:
+            raise
+        except BaseException:
+            self._lake.writer.give_up(txn)
+            raise
+
     def add_files(
         self,
         paths: Sequence[str],
@@ -359,6 +405,14 @@ class Transaction:
         txn, lake = self._begun(table)
         handle = table if isinstance(table, Table) else lake.table(table)
         txn.stage(handle.id, actions, expected_version, reads=reads)
+        self._names[handle.id] = table.name if isinstance(table, Table) else str(table)
+
+    def write(self, table: str | Table, df: Any, mode: str = "append", **options: Any) -> None:
+        """Write rows to a table: appended, or with mode="overwrite" in place of others. The options are those of
+        `Table.append` and `Table.overwrite`."""
+        txn, lake = self._begun(table)
+        handle = table if isinstance(table, Table) else lake.table(table)
+        lake.writer.stage(txn, handle.state(), df, WriteOptions(mode, **options))
         self._names[handle.id] = table.name if isinstance(table, Table) else str(table)
 
     def _begun(self, table: str | Table) -> tuple[MultiTableTransaction, Lake]:
@@ -482,8 +536,6 @@ def _protocol(table: str, configuration: Mapping[str, str], text: str) -> Protoc
 
 def _create_parameters(metadata: Metadata) -> dict[str, Any]:
     """Spark writes the values of operation parameters as JSON texts."""
-    import json
-
     return {
         "isManaged": "false",
         "description": metadata.description,

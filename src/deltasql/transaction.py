@@ -14,7 +14,7 @@ from uuid import UUID
 import msgspec
 
 from deltasql.config import count, duration
-from deltasql.core.actions import Action, CommitInfo, Txn, from_dict
+from deltasql.core.actions import Action, CommitInfo, Metadata, Protocol, Txn, from_dict
 from deltasql.core.changes import (
     SERIALIZABLE,
     WRITE_SERIALIZABLE,
@@ -121,6 +121,38 @@ class MultiTableTransaction:
         self._check_open()
         changes = Changes.of(actions, state.name)
         self._staged[state.table_id] = _Staged(state, changes, create=new, expected_version=0)
+
+    def seen(self, state: TableState) -> TableState:
+        """A table as this transaction sees it: the head when it was first staged, with the schema that was staged."""
+        staged = self._staged.get(state.table_id)
+        if staged is None:
+            return state
+        metadata, protocols = staged.changes.metadata, staged.changes.protocols
+        return replace(
+            staged.state,
+            metadata=metadata[0] if metadata else staged.state.metadata,
+            protocol=protocols[0] if protocols else staged.state.protocol,
+        )
+
+    def reshape(self, state: TableState, metadata: Metadata, protocol: Protocol | None) -> None:
+        """Give a table a new schema, in place of one that was staged before."""
+        self._check_open()
+        known = self._staged.get(state.table_id) or _Staged(state)
+        protocols = (protocol,) if protocol else known.changes.protocols
+        changes = replace(known.changes, metadata=(metadata,), protocols=protocols)
+        self._staged[state.table_id] = replace(known, changes=changes)
+
+    def has_files(self, state: TableState) -> bool:
+        """Were files staged for a table?"""
+        staged = self._staged.get(state.table_id)
+        return staged is not None and staged.changes.num_files > 0
+
+    def forget_files(self, state: TableState) -> None:
+        """Take back the files that were staged for a table: all of it is about to be overwritten."""
+        staged = self._staged.get(state.table_id)
+        if staged is not None:
+            changes = replace(staged.changes, adds=(), removes=(), cdc=())
+            self._staged[state.table_id] = replace(staged, changes=changes)
 
     def _state(self, table_id: str | UUID) -> TableState:
         staged = self._staged.get(str(table_id))

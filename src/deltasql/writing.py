@@ -1,0 +1,298 @@
+"""Writes: rows that a user gives become files, and the actions that a transaction stages for them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+
+from deltasql.core.actions import Add, CommitInfo, DeletionVector, Metadata, Protocol, Remove, from_dict
+from deltasql.core.changes import SERIALIZABLE, Reads, TableState
+from deltasql.core.constraints import needs_spark
+from deltasql.core.fit import DEFAULT, Fit, fit, parse_struct
+from deltasql.core.protocol import features_of, needed_features, protocol_for
+from deltasql.core.schema import arrow_schema, schema_metadata_keys, schema_string, schema_types, validate_schema
+from deltasql.data.align import aligned, check_not_null
+from deltasql.data.files import FilePlan, TableFiles, count_rows
+from deltasql.data.inputs import ArrowRows, arrow_rows, is_spark_frame
+from deltasql.errors import DatabaseError, UnsupportedFeature, UsageError, ValidationError
+from deltasql.store import Store
+from deltasql.store.snapshots import Moved
+from deltasql.transaction import MultiTableTransaction
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_log = logging.getLogger(__name__)
+
+APPEND, OVERWRITE = "append", "overwrite"
+_MOST_PARTITIONS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """What a write does beside adding rows."""
+
+    mode: str = APPEND
+    where: str | None = None
+    """Overwrite the rows for which this is true, and no others."""
+    dynamic: bool = False
+    """Overwrite the partitions that the new rows are in, and no others."""
+    merge_schema: bool = False
+    overwrite_schema: bool = False
+
+    def check(self, state: TableState) -> None:
+        """Refuse what does not go together."""
+        problem = None
+        if self.mode not in (APPEND, OVERWRITE):
+            problem = f"the mode of a write is {APPEND!r} or {OVERWRITE!r}, got {self.mode!r}"
+        elif self.mode == APPEND and (self.where is not None or self.dynamic or self.overwrite_schema):
+            problem = "where, dynamic and overwrite_schema are for overwriting: use overwrite(…)"
+        elif self.overwrite_schema and (self.where is not None or self.dynamic):
+            problem = "a new schema replaces all rows: overwrite_schema goes without where and dynamic"
+        elif self.where is not None and self.dynamic:
+            problem = "where and dynamic both say which rows are replaced: give one of them"
+        elif self.dynamic and state.metadata is not None and not state.metadata.partition_columns:
+            problem = "dynamic overwrites partitions, and the table has none: use where, or overwrite all of it"
+        if problem:
+            raise UsageError(f"table {state.name}: {problem}", table=state.name)
+
+
+class TableWriter:
+    """Writes rows to the tables of a store."""
+
+    def __init__(self, store: Store, options: Mapping[str, str], spark: Callable[[], SparkSession]) -> None:
+        self._store = store
+        self._options = options
+        self._spark = spark
+
+    def stage(self, txn: MultiTableTransaction, state: TableState, data: Any, options: WriteOptions) -> dict[str, str]:
+        """Write the files of some rows, and stage what commits them; the metrics of the operation."""
+        options.check(state)
+        state = txn.seen(state)
+        rows = data if is_spark_frame(data) or isinstance(data, ArrowRows) else arrow_rows(data, state.name)
+        given = struct_of(rows)
+        metadata = _metadata(state)
+        shape = _shape(state, metadata, given, options)
+        if options.mode == OVERWRITE:
+            state, removes, reads = self._replaced(txn, state, options)
+        adds = self._write(txn, state, shape, rows)
+        if options.dynamic:
+            removes, reads = _in_partitions(removes, adds, state)
+        metrics = _metrics(adds, removes if options.mode == OVERWRITE else [])
+        info = CommitInfo("WRITE", _parameters(options, shape.metadata), metrics)
+        if shape.is_new:
+            txn.reshape(state, shape.metadata, shape.protocol)
+        if options.mode == APPEND:
+            txn.stage_on(state, [*adds, info])
+        else:
+            whole = options.where is None and not options.dynamic
+            txn.stage_on(state, [*adds, *removes, info], reads=reads, isolation=SERIALIZABLE if whole else None)
+        return metrics
+
+    def give_up(self, txn: MultiTableTransaction) -> None:
+        """The transaction did not commit: what it wrote is nobody's."""
+        try:
+            self._store.end_write(txn.id)
+        except DatabaseError as error:
+            _log.warning("transaction %s: its files count as being written for a while longer: %s", txn.id, error)
+
+    # --- Files
+
+    def _write(self, txn: MultiTableTransaction, state: TableState, shape: _Shape, rows: Any) -> list[Add]:
+        metadata = shape.metadata
+        plan = FilePlan(
+            state.location,
+            dict(self._options),
+            metadata.schema_string,
+            metadata.partition_columns,
+            metadata.configuration,
+            txn.token,
+            self._store.config.override(metadata.configuration)["writer.target_file_size"],
+        )
+        if state.version >= 0:
+            self._store.begin_write(txn.id, state)
+        if isinstance(rows, ArrowRows) and not shape.wants_spark:
+            return _write_arrow(plan, rows, shape.fit, state.name)
+        return self._write_frame(plan, rows, shape, state.name)
+
+    def _write_frame(self, plan: FilePlan, rows: Any, shape: _Shape, table: str) -> list[Add]:
+        from deltasql.spark.frames import conditions
+        from deltasql.spark.write import FrameWrite
+
+        frame: DataFrame = self._frame(rows) if isinstance(rows, ArrowRows) else rows
+        rules = conditions(shape.fit, shape.metadata.configuration)
+        return FrameWrite(table, plan, shape.fit, rules).run(frame)
+
+    def _frame(self, rows: ArrowRows) -> DataFrame:
+        return self._spark().createDataFrame(rows.reader.read_all())
+
+    # --- What is overwritten
+
+    def _replaced(
+        self, txn: MultiTableTransaction, state: TableState, options: WriteOptions
+    ) -> tuple[TableState, list[Remove], Reads]:
+        """The files that go, as of the version that they were read at."""
+        if options.where is not None:
+            raise UnsupportedFeature(f"table {state.name}: overwrite(where=…) is not there yet", table=state.name)
+        if not options.dynamic:
+            txn.forget_files(state)
+        elif txn.has_files(state):
+            raise UnsupportedFeature(
+                f"table {state.name}: a transaction cannot overwrite partitions after it wrote to the table",
+                table=state.name,
+            )
+        if state.version < 0:
+            return state, [], Reads()
+        state, files = self._live(state)
+        return state, _removes(files), Reads(whole_table=True)
+
+    def _live(self, state: TableState) -> tuple[TableState, pa.Table]:
+        """The live files, with the state at the version that they are of."""
+        try:
+            found = self._store.files(state)
+        except Moved:
+            raise ValidationError(
+                f"table {state.name}: its schema changed while this write began: begin again", table=state.name
+            ) from None
+        return replace(state, version=found.version), found.files
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """The table's schema once the rows are written, and how they get into it."""
+
+    fit: Fit
+    metadata: Metadata
+    protocol: Protocol | None
+    """A new one, if the schema needs features that the table does not have."""
+    is_new: bool
+
+    @property
+    def wants_spark(self) -> bool:
+        """Is there anything to evaluate in the rows?"""
+        defaults = any(DEFAULT in (field.get("metadata") or {}) for field in self.fit.absent)
+        return defaults or needs_spark(self.fit.schema, self.metadata.configuration)
+
+
+def struct_of(rows: Any) -> Any:
+    """The columns of rows in Delta's words."""
+    return rows.struct if isinstance(rows, ArrowRows) else rows.schema.jsonValue()
+
+
+def _shape(state: TableState, metadata: Metadata, given: dict[str, Any], options: WriteOptions) -> _Shape:
+    if options.overwrite_schema:
+        text = schema_string(json.dumps(given), table=state.name)
+        found = fit(given, parse_struct(text), name=state.name)
+    else:
+        found = fit(given, parse_struct(metadata.schema_string), name=state.name, merge=options.merge_schema)
+        text = metadata.schema_string
+        if found.added:
+            text = schema_string(json.dumps(found.schema), table=state.name)
+    if text == metadata.schema_string:
+        return _Shape(found, metadata, None, is_new=False)
+    validate_schema(text, metadata.partition_columns, state.name)
+    after = msgspec.structs.replace(metadata, schema_string=text)
+    return _Shape(found, after, _grown(state, after), is_new=True)
+
+
+def _grown(state: TableState, metadata: Metadata) -> Protocol | None:
+    """The protocol that a schema needs, if the table's is not enough."""
+    text = metadata.schema_string
+    needed = needed_features(metadata.configuration, schema_types(text), schema_metadata_keys(text))
+    known = features_of(state.protocol) if state.protocol else frozenset()
+    return protocol_for(needed | known) if needed - known else None
+
+
+def _metadata(state: TableState) -> Metadata:
+    if state.metadata is None:
+        raise ValidationError(f"table {state.name} has no metadata yet", table=state.name, table_id=state.table_id)
+    return state.metadata
+
+
+def _write_arrow(plan: FilePlan, rows: ArrowRows, found: Fit, table: str) -> list[Add]:
+    schema = arrow_schema(plan.schema_string)
+    loose = pa.schema([pa.field(f.name, f.type) for f in schema])
+    with TableFiles(plan) as files:
+        for batch in rows.batches():
+            shaped = aligned(batch, found, loose, table)
+            check_not_null(shaped, schema, table)
+            files.write(shaped)
+    return files.adds
+
+
+# --- Actions
+
+
+def _removes(files: pa.Table) -> list[Remove]:
+    now = time.time_ns() // 1_000_000
+    columns = ("path", "partition_values", "size", "deletion_vector")
+    return [
+        Remove(
+            path=path,
+            deletion_timestamp=now,
+            extended_file_metadata=True,
+            partition_values=values or {},
+            size=size,
+            deletion_vector=None if vector is None else from_dict(DeletionVector, json.loads(vector)),
+        )
+        for path, values, size, vector in zip(*(files[c].to_pylist() for c in columns), strict=True)
+    ]
+
+
+def _in_partitions(removes: Sequence[Remove], adds: Sequence[Add], state: TableState) -> tuple[list[Remove], Reads]:
+    """Those of the files that lie where new ones do."""
+    columns = _metadata(state).partition_columns
+    replaced = {tuple(add.partition_values[c] for c in columns): add.partition_values for add in adds}
+    gone = [r for r in removes if tuple((r.partition_values or {}).get(c) for c in columns) in replaced]
+    files = frozenset(r.path for r in gone)
+    if len(replaced) > _MOST_PARTITIONS:
+        return gone, Reads(files=files, whole_table=True)
+    types = {f.name: f.type for f in arrow_schema(_metadata(state).schema_string)}
+    where = " OR ".join(f"({_condition(values, types)})" for values in replaced.values())
+    return gone, Reads((where,) if where else (), files)
+
+
+def _condition(values: Mapping[str, str | None], types: Mapping[str, pa.DataType]) -> str:
+    from deltasql.core.constraints import quoted
+    from deltasql.core.schema import primitive_name
+
+    parts = []
+    for name, value in values.items():
+        if value is None:
+            parts.append(f"{quoted(name)} IS NULL")
+        else:
+            literal = value.replace("\\", "\\\\").replace("'", "\\'")
+            kind = primitive_name(types[name]) or "string"
+            parts.append(f"{quoted(name)} = CAST('{literal}' AS {_SQL.get(kind, kind)})")
+    return " AND ".join(parts)
+
+
+_SQL = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
+
+
+def _metrics(adds: Sequence[Add], removes: Sequence[Remove]) -> dict[str, str]:
+    metrics = {
+        "numFiles": len(adds),
+        "numOutputRows": count_rows(adds),
+        "numOutputBytes": sum(add.size for add in adds),
+    }
+    if removes:
+        metrics["numRemovedFiles"] = len(removes)
+    return {name: str(value) for name, value in metrics.items()}
+
+
+def _parameters(options: WriteOptions, metadata: Metadata) -> dict[str, Any]:
+    """As Spark writes them: each value is the text of a JSON value."""
+    parameters = {"mode": options.mode.title(), "partitionBy": json.dumps(list(metadata.partition_columns))}
+    if options.where is not None:
+        parameters["predicate"] = options.where
+    if options.dynamic:
+        parameters["partitionOverwriteMode"] = "dynamic"
+    return parameters
