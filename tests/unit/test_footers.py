@@ -221,7 +221,9 @@ def foreign_stats(*groups: SimpleNamespace | None) -> Any:
     row_groups = [
         SimpleNamespace(num_rows=1, column=lambda _, s=group: SimpleNamespace(statistics=s)) for group in groups
     ]
-    meta = SimpleNamespace(num_rows=len(groups), num_row_groups=len(groups), row_group=row_groups.__getitem__)
+    meta = SimpleNamespace(
+        created_by="somebody", num_rows=len(groups), num_row_groups=len(groups), row_group=row_groups.__getitem__
+    )
     plan = plan_footers(footer(column(["x"])).schema, table_schema("c STRING"), [], {("c",)})
     return json.loads(plan.stats(meta))
 

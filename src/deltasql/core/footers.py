@@ -165,6 +165,23 @@ def _unsigned(raw: int) -> int:
     return raw & 0xFFFFFFFF
 
 
+def _float(value: float) -> str | None:
+    return repr(value) if math.isfinite(value) else None
+
+
+# To Delta readers NaN is the largest value. parquet-cpp leaves it out of the bounds; parquet-mr has it as the maximum,
+# and used to leave it out.
+_FLOAT = _Bounds(_float, _float)
+_PARQUET_MR = re.compile(r"parquet-mr version (\d+)\.(\d+)")
+_ORDERS_NAN_SINCE = (1, 12)
+
+
+def _orders_nan(created_by: str | None) -> bool:
+    """Would the maximum of a column with NaN say so?"""
+    match = _PARQUET_MR.match(created_by or "")
+    return match is not None and (int(match[1]), int(match[2])) >= _ORDERS_NAN_SINCE
+
+
 _STRING = _Bounds(_lower_string, _upper_string)
 _INTEGER = _Bounds(str, str)
 _DATE = _Bounds(_day, _day)
@@ -181,14 +198,13 @@ class _Stored:
     bounds: _Bounds | None = None
 
 
-# Not float and double: parquet-cpp leaves NaN out of the bounds, and to Delta readers NaN is the largest.
 _PLAIN: Mapping[str, _Stored] = {
     "BOOLEAN": _Stored("boolean"),
     "INT32": _Stored("integer", _INTEGER),
     "INT64": _Stored("long", _INTEGER),
     "INT96": _Stored("int96"),
-    "FLOAT": _Stored("float"),
-    "DOUBLE": _Stored("double"),
+    "FLOAT": _Stored("float", _FLOAT),
+    "DOUBLE": _Stored("double", _FLOAT),
     "BYTE_ARRAY": _Stored("binary"),
     "FIXED_LEN_BYTE_ARRAY": _Stored("fixed size binary"),
 }
@@ -285,7 +301,8 @@ class FooterPlan:
     def stats(self, meta: pq.FileMetaData, floats: Mapping[Path, FloatBounds] | None = None) -> str:
         """The `add.stats` of a file of this schema. A writer that has seen the values gives the bounds of floats."""
         groups = [meta.row_group(i) for i in range(meta.num_row_groups)]
-        leaves = [_leaf_stats(leaf, groups, (floats or {}).get(leaf.path)) for leaf in self.leaves]
+        orders_nan = _orders_nan(meta.created_by)
+        leaves = [_leaf_stats(leaf, groups, orders_nan, (floats or {}).get(leaf.path)) for leaf in self.leaves]
         parts = [f'{{"numRecords":{meta.num_rows}']
         for part, key in enumerate(("minValues", "maxValues", "nullCount")):
             text = _object(self.tree, leaves, part)
@@ -339,12 +356,14 @@ def _null_count(group: pq.RowGroupMetaData, index: int) -> int:
     return (statistics.null_count or 0) if statistics else 0
 
 
-def _leaf_stats(leaf: _Leaf, groups: list[pq.RowGroupMetaData], floats: FloatBounds | None) -> _LeafStats:
+def _leaf_stats(
+    leaf: _Leaf, groups: list[pq.RowGroupMetaData], orders_nan: bool, floats: FloatBounds | None
+) -> _LeafStats:
     """Lower bound, upper bound and null count over all row groups, as JSON; None where one is unknown."""
     if floats is not None:
         return floats.texts()
     nulls: int | None = 0
-    bounds = leaf.bounds
+    bounds = None if leaf.bounds is _FLOAT and not orders_nan else leaf.bounds
     lowest = highest = None
     for group in groups:
         statistics = group.column(leaf.index).statistics
@@ -360,6 +379,9 @@ def _leaf_stats(leaf: _Leaf, groups: list[pq.RowGroupMetaData], floats: FloatBou
                 bounds = None
             continue
         low, high = statistics.min_raw, statistics.max_raw
+        if bounds is _FLOAT and (math.isnan(low) or math.isnan(high)):
+            bounds = None
+            continue
         if bounds.order is not None:
             low, high = bounds.order(low), bounds.order(high)
         if lowest is None or low < lowest:

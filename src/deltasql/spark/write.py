@@ -49,7 +49,11 @@ class FrameWrite:
         checks = _Checks(self.table)
         watched = checks.watch(frame, narrowing(self.fit, struct_of(frame)))
         shaped = checks.watch(aligned(watched, self.fit), self.rules)
-        adds = self._write_natively(shaped) if self._is_native(frame) else self._write_by_arrow(shaped)
+        if self._is_native(frame):
+            folder = self._write_natively(shaped)
+            checks.raise_broken()
+            return self._adds_below(folder)
+        adds = self._write_by_arrow(shaped)
         checks.raise_broken()
         return adds
 
@@ -57,17 +61,20 @@ class FrameWrite:
         """Does Spark see the same disk as this process, and need it not tell partitions?"""
         return not self.plan.partition_columns and is_local(self.plan.location) and hasattr(frame, "_jdf")
 
-    def _write_natively(self, frame: DataFrame) -> list[Add]:
+    def _write_natively(self, frame: DataFrame) -> str:
         plan = self.plan
         folder = f"w{plan.token}-{uuid4().hex[:12]}"
-        root = local_path(plan.location)
         (
             frame.write.option("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
             .option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
             .option("compression", plan.codec)
             .option("maxRecordsPerFile", _records(self.fit, plan.target_size))
-            .parquet(f"{root}/{folder}")
+            .parquet(f"{local_path(plan.location)}/{folder}")
         )
+        return folder
+
+    def _adds_below(self, folder: str) -> list[Add]:
+        plan = self.plan
         directory = Directory(plan.location, plan.options)
         names = [entry.path for entry in directory.list(folder)]
         directory.delete([name for name in names if name.endswith(".crc")])
@@ -75,7 +82,7 @@ class FrameWrite:
         directory.keep(paths)
         columns = plan.properties.get("delta.dataSkippingStatsColumns")
         found = adds_from_parquet(
-            str(root),
+            str(local_path(plan.location)),
             paths,
             arrow_schema(plan.schema_string),
             num_indexed_cols=int(plan.properties.get("delta.dataSkippingNumIndexedCols", "32")),
