@@ -26,7 +26,14 @@ from deltasql.core.schema import arrow_schema, schema_metadata_keys, schema_stri
 from deltasql.core.uri import Target, parse_lake_url, parse_table_uri, redact, split_name
 from deltasql.data.inputs import arrow_rows, is_spark_frame
 from deltasql.embedded import EmbeddedServer
-from deltasql.errors import CommitOutcomeUnknown, TableExists, UnsupportedFeature, UsageError, ValidationError
+from deltasql.errors import (
+    CommitOutcomeUnknown,
+    DeltaSqlError,
+    TableExists,
+    UnsupportedFeature,
+    UsageError,
+    ValidationError,
+)
 from deltasql.mirror import Mirror
 from deltasql.parquet import ParquetFile, adds_from_parquet
 from deltasql.store import HistoryEntry, SqlTxnLogReader, Store, TableInfo
@@ -378,6 +385,7 @@ class Transaction:
         self._options = options
         self._txn: MultiTableTransaction | None = None
         self._names: dict[str, str] = {}
+        self._wrote = False
         self.versions: dict[str, int] = {}
         if lake is not None:
             self._txn = MultiTableTransaction(lake.store, **options)
@@ -412,6 +420,7 @@ class Transaction:
         `Table.append` and `Table.overwrite`."""
         txn, lake = self._begun(table)
         handle = table if isinstance(table, Table) else lake.table(table)
+        self._wrote = True
         lake.writer.stage(txn, handle.state(), df, WriteOptions(mode, **options))
         self._names[handle.id] = table.name if isinstance(table, Table) else str(table)
 
@@ -444,7 +453,13 @@ class Transaction:
     def commit(self) -> dict[str, int]:
         """Commit every staged table, or none: {table: version}, as `versions` keeps it."""
         if self._txn is not None:
-            landed = self._txn.commit()
+            try:
+                landed = self._txn.commit()
+            except CommitOutcomeUnknown:
+                raise
+            except DeltaSqlError:
+                self._give_up()
+                raise
             self.versions = {self._names[table_id]: version for table_id, version in landed.items()}
         self._release()
         return self.versions
@@ -453,7 +468,13 @@ class Transaction:
         """Forget everything that was staged."""
         if self._txn is not None:
             self._txn.rollback()
+            self._give_up()
         self._release()
+
+    def _give_up(self) -> None:
+        """The files that this transaction wrote are nobody's."""
+        if self._wrote and self._lake is not None and self._txn is not None:
+            self._lake.writer.give_up(self._txn)
 
     def _release(self) -> None:
         if self._owned is not None:
@@ -475,6 +496,7 @@ class Transaction:
                 self.commit()
             else:
                 self._txn.rollback()
+                self._give_up()
         finally:
             self._release()
 

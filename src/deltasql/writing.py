@@ -17,7 +17,14 @@ from deltasql.core.changes import SERIALIZABLE, Reads, TableState
 from deltasql.core.constraints import needs_spark
 from deltasql.core.fit import DEFAULT, Fit, fit, parse_struct
 from deltasql.core.protocol import features_of, needed_features, protocol_for
-from deltasql.core.schema import arrow_schema, schema_metadata_keys, schema_string, schema_types, validate_schema
+from deltasql.core.schema import (
+    arrow_schema,
+    loose_schema,
+    schema_metadata_keys,
+    schema_string,
+    schema_types,
+    validate_schema,
+)
 from deltasql.data.align import aligned, check_not_null
 from deltasql.data.files import FilePlan, TableFiles, count_rows
 from deltasql.data.inputs import ArrowRows, arrow_rows, is_spark_frame
@@ -218,7 +225,7 @@ def _metadata(state: TableState) -> Metadata:
 
 def _write_arrow(plan: FilePlan, rows: ArrowRows, found: Fit, table: str) -> list[Add]:
     schema = arrow_schema(plan.schema_string)
-    loose = pa.schema([pa.field(f.name, f.type) for f in schema])
+    loose = loose_schema(schema)
     with TableFiles(plan) as files:
         for batch in rows.batches():
             shaped = aligned(batch, found, loose, table)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any, Protocol
@@ -290,6 +290,23 @@ def _arrow_type(type_: DeltaType) -> pa.DataType:
         return pa.list_(_nullable("element", type_["elementType"], type_["containsNull"]))
     value = _nullable("value", type_["valueType"], type_["valueContainsNull"])
     return pa.map_(_nullable("key", type_["keyType"], False), value)
+
+
+def loose_schema(schema: pa.Schema, without: Collection[str] = ()) -> pa.Schema:
+    """Columns as data files have them: names and types alone. What may be null is the table's to say."""
+    return pa.schema([_loose_field(field) for field in schema if field.name not in without])
+
+
+def _loose_field(field: pa.Field) -> pa.Field:
+    return pa.field(field.name, _loose_type(field.type))
+
+
+def _loose_type(type_: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(type_):
+        return pa.struct([_loose_field(field) for field in type_])
+    if pa.types.is_map(type_):
+        return pa.map_(_loose_type(type_.key_type), _loose_type(type_.item_type))
+    return pa.list_(pa.field("element", _loose_type(type_.value_type))) if pa.types.is_list(type_) else type_
 
 
 # --- Arrow to Delta

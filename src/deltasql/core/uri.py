@@ -228,7 +228,7 @@ def check_name(name: str) -> str:
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 # Java's URI class leaves these as they are; ':' is left out because at the start it would end a scheme.
 _PATH_SAFE = "/=!$&'()*+,;@~"
-_LONGEST_SEGMENT, _LONGEST_KEY = 200, 64
+_LONGEST_SEGMENT = 200
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9_\-./=]*")
 
 
@@ -244,17 +244,12 @@ def hive_values(path: str) -> dict[str, str | None]:
 
 
 def hive_directory(values: Mapping[str, str | None]) -> str:
-    """A directory for files with these partition values, with a slash at its end. It is plain ASCII and never too long
-    for a file system; what the values are is for the log to say."""
-    return "".join(f"{_segment(name, value)}/" for name, value in values.items())
-
-
-def _segment(name: str, value: str | None) -> str:
-    key, text = quote(name, safe=""), _HIVE_NULL if value is None else quote(value, safe="")
-    if len(key) + len(text) < _LONGEST_SEGMENT:
-        return f"{key}={text}"
-    digest = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-    return f"{key[:_LONGEST_KEY]}={text[: _LONGEST_SEGMENT - _LONGEST_KEY - 20]}-{digest}"
+    """A directory for files with these partition values, with a slash at its end: plain ASCII, and never too long for a
+    file system. What the values are is for the log to say; where they do not fit, the directory says nothing."""
+    segments = [f"{quote(k, safe='')}={_HIVE_NULL if v is None else quote(v, safe='')}" for k, v in values.items()]
+    if any(len(segment) > _LONGEST_SEGMENT for segment in segments):
+        return f"{hashlib.blake2b('/'.join(segments).encode(), digest_size=16).hexdigest()}/"
+    return "".join(f"{segment}/" for segment in segments)
 
 
 # --- partition values

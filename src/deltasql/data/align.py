@@ -12,6 +12,7 @@ from deltasql.core.schema import is_list
 from deltasql.errors import ConstraintViolation, ValidationError
 
 _SHOWN = 3
+_INTEGER_DIGITS = 19
 
 
 def aligned(batch: pa.RecordBatch, fit: Fit, schema: pa.Schema, table: str) -> pa.RecordBatch:
@@ -48,7 +49,7 @@ def conform(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     if values.type.equals(kind) or not pa.types.is_nested(kind):
-        return values if values.type.equals(kind) else values.cast(kind)
+        return values if values.type.equals(kind) else _cast(values, kind)
     if pa.types.is_struct(kind) and pa.types.is_struct(values.type):
         return _struct(values, kind)
     if pa.types.is_map(kind) and pa.types.is_map(values.type):
@@ -57,6 +58,13 @@ def conform(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_list(kind) and is_list(values.type):
         plain = values if pa.types.is_list(values.type) else values.cast(pa.list_(values.type.value_type))
         return pa.ListArray.from_arrays(_offsets(plain), conform(plain.values, kind.value_type)).cast(kind)
+    return values.cast(kind)
+
+
+def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_integer(values.type) and pa.types.is_decimal(kind):
+        # Arrow wants room for every integer, however small those at hand are.
+        values = values.cast(pa.decimal256(_INTEGER_DIGITS + kind.scale, kind.scale))
     return values.cast(kind)
 
 

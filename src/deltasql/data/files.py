@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from deltasql.core.actions import Add
 from deltasql.core.footers import FloatBounds, FooterPlan, indexed_columns, plan_footers
-from deltasql.core.schema import arrow_schema
+from deltasql.core.schema import arrow_schema, loose_schema
 from deltasql.core.uri import encode_path, hive_directory
 from deltasql.data.partitions import split
 from deltasql.objects import Directory
@@ -29,6 +29,7 @@ from deltasql.objects import Directory
 _MIB = 1024 * 1024
 _GROUP_BYTES = 64 * _MIB
 _GROUP_ROWS = 1024 * 1024
+_SLICE_ROWS = 64 * 1024
 _BUFFERED_BYTES = 256 * _MIB
 _OPEN_FILES = 100
 _CODECS = {"none": "none", "uncompressed": "none", **{c: c for c in ("snappy", "gzip", "zstd", "lz4", "brotli")}}
@@ -68,25 +69,12 @@ class _Layout:
 @lru_cache(maxsize=64)
 def _layout(schema_string: str, partition_columns: tuple[str, ...], num_indexed: int, columns: str | None) -> _Layout:
     whole = arrow_schema(schema_string)
-    schema = pa.schema([_nullable(f) for f in whole if f.name not in partition_columns])
+    schema = loose_schema(whole, partition_columns)
     indexed = indexed_columns(whole, partition_columns, num_indexed, columns.split(",") if columns else None)
     leaves = list(_leaves(schema))
     floats = tuple(path for path, _, kind in leaves if pa.types.is_floating(kind) and path in indexed)
     safe = [dotted for _, dotted, kind in leaves if not pa.types.is_floating(kind)]
     return _Layout(schema, indexed, floats, len(safe) == len(leaves) or safe)
-
-
-def _nullable(field: pa.Field) -> pa.Field:
-    """As data files have it: whether nulls are allowed is the table's to say."""
-    return pa.field(field.name, _loose(field.type))
-
-
-def _loose(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_struct(kind):
-        return pa.struct([_nullable(f) for f in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(_loose(kind.key_type), _loose(kind.item_type))
-    return pa.list_(pa.field("element", _loose(kind.value_type))) if pa.types.is_list(kind) else kind
 
 
 def _leaves(fields: Any, path: Path = (), dotted: str = "") -> Iterator[tuple[Path, str, pa.DataType]]:
@@ -137,15 +125,14 @@ class TableFiles:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Rows of the table's schema, all columns in its order."""
-        if not batch.num_rows:
-            return
-        for values, part in split(batch, self._plan.partition_columns):
-            file = self._open.get(values) or self._begin(values)
-            file.take(part)
-            if file.is_full(self._plan.target_size):
-                self._finish(values)
-        if len(self._open) > 1:
-            self._make_room()
+        for start in range(0, batch.num_rows, _SLICE_ROWS):
+            for values, part in split(batch.slice(start, _SLICE_ROWS), self._plan.partition_columns):
+                file = self._open.get(values) or self._begin(values)
+                file.take(part)
+                if file.is_full(self._plan.target_size):
+                    self._finish(values)
+            if len(self._open) > 1:
+                self._make_room()
 
     def _make_room(self) -> None:
         """Many partitions at once: the memory that they take together is bounded, and so are the open files."""

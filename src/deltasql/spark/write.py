@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from deltasql.core.actions import Add, from_dict
 from deltasql.core.constraints import Constraint, quoted
 from deltasql.core.fit import Fit
-from deltasql.core.schema import arrow_schema
+from deltasql.core.schema import arrow_schema, loose_schema
 from deltasql.data.align import conform, violation
 from deltasql.data.files import FilePlan, TableFiles
 from deltasql.objects import Directory, is_local, local_path
@@ -105,7 +105,7 @@ class FrameWrite:
 
 def _write_batches(plan: FilePlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Runs in a Python worker of Spark's: the files of one task."""
-    schema = pa.schema([pa.field(f.name, f.type) for f in arrow_schema(plan.schema_string)])
+    schema = loose_schema(arrow_schema(plan.schema_string))
     with TableFiles(plan) as files:
         for batch in batches:
             arrays = [conform(values, field.type) for values, field in zip(batch.columns, schema, strict=True)]
