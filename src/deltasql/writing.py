@@ -15,7 +15,7 @@ import pyarrow as pa
 from deltasql.core.actions import Add, CommitInfo, DeletionVector, Metadata, Protocol, Remove, from_dict
 from deltasql.core.changes import SERIALIZABLE, Reads, TableState
 from deltasql.core.constraints import needs_spark
-from deltasql.core.fit import DEFAULT, Fit, fit, parse_struct
+from deltasql.core.fit import DEFAULT, Fit, fit, nullable, parse_struct
 from deltasql.core.protocol import features_of, needed_features, protocol_for
 from deltasql.core.schema import (
     arrow_schema,
@@ -195,7 +195,7 @@ def struct_of(rows: Any) -> Any:
 
 def _shape(state: TableState, metadata: Metadata, given: dict[str, Any], options: WriteOptions) -> _Shape:
     if options.overwrite_schema:
-        text = schema_string(json.dumps(given), table=state.name)
+        text = schema_string(json.dumps(nullable(given)), table=state.name)
         found = fit(given, parse_struct(text), name=state.name)
     else:
         found = fit(given, parse_struct(metadata.schema_string), name=state.name, merge=options.merge_schema)
