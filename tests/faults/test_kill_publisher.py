@@ -24,7 +24,7 @@ STEPS: list[tuple[type | object, str]] = [
     (Directory, "put"),
     (Directory, "upload"),
     (Directory, "delete"),
-    (Publishing, "succeeded"),
+    (Publishing, "record"),
     (Outbox, "checkpointed"),
     (Publisher, "publish"),
     (checkpoints, "clean_log"),

@@ -18,9 +18,8 @@ from deltasql.errors import DatabaseError, DeltaSqlError, MirrorConflict, Mirror
 from deltasql.mirror.layout import LOG, commit_path, commit_version
 from deltasql.mirror.metrics import Metrics
 from deltasql.objects import Directory
-from deltasql.store.outbox import MirroredTable, OpenVersion, Outbox, Publishing
+from deltasql.store.outbox import OPEN_AT_ONCE, MirroredTable, OpenVersion, Outbox, Publishing
 
-_BATCH = 64
 # The lock's transaction does nothing while files are written, and the server ends one that does so for too long.
 _BATCH_SECONDS = 10.0
 
@@ -76,7 +75,7 @@ class Publisher:
             with self._outbox.publishing(table, wait=wait) as session:
                 if session is None:
                     return Published(table, done, busy=True)
-                batch = session.open(_BATCH)
+                batch = session.open()
                 if not batch:
                     return Published(table, done)
                 if not batch[0].due:
@@ -84,7 +83,7 @@ class Publisher:
                 failed = self._publish(session, table, batch, known or {}, done)
             if failed is not None:
                 return failed
-            if done[-1] == batch[-1].version and len(batch) < _BATCH:
+            if done[-1] == batch[-1].version and len(batch) < OPEN_AT_ONCE:
                 return Published(table, done)
 
     def _publish(

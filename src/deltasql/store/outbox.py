@@ -24,6 +24,8 @@ _PUBLISHING = ".publishing"
 _CHECKPOINTING = ".checkpointing"
 # A version that failed for good is still tried now and then: the store may have come back.
 _LONGEST_PAUSE = 300.0
+OPEN_AT_ONCE = 64
+"""So many versions are read and published under one lock."""
 
 T = TypeVar("T")
 
@@ -140,14 +142,16 @@ class Outbox:
         """Be the one publisher of a table. None if there is another one and `wait` is off."""
         key = {"kind": _PUBLISHING, "table_key": table.key}
         with translated(), self._database.connection() as connection:
-            connection.execute("begin isolation level read committed")
-            if wait:
-                fetch(connection, "lock_mirror", key)
-            if wait or fetch(connection, "try_lock_mirror", key)[0]["locked"]:
-                yield Publishing(connection, table, self._config, self._pauses())
-            else:
-                yield None
-            connection.execute("commit")
+            session = Publishing(connection, table, self._config, self._pauses())
+            # A commit waits for this: what need not wait for an answer is sent at once.
+            with connection.pipeline():
+                connection.execute("begin isolation level read committed")
+                lock = connection.execute(queries()["lock_mirror" if wait else "try_lock_mirror"], key)
+                session.ask()
+            yield session if wait or (lock.fetchone() or {})["locked"] else None
+            with connection.pipeline():
+                session.record()
+                connection.execute("commit")
 
     @contextmanager
     def checkpointing(self, table: MirroredTable, *, wait: bool) -> Iterator[bool]:
@@ -181,11 +185,17 @@ class Publishing:
         self._table = table
         self._attempts = config["mirror.max_retry_attempts"]
         self._pauses = pauses
+        self._asked: psycopg.Cursor[Row] | None = None
+        self._published: list[int] = []
 
-    def open(self, limit: int) -> list[OpenVersion]:
-        """The versions that are not published yet, in order."""
-        params = {"table_key": self._table.key, "limit": limit, **self._pauses}
-        found = fetch(self._connection, "mirror_open", params)
+    def ask(self) -> None:
+        """Ask for the versions that are not published yet; `open` has the answer."""
+        params = {"table_key": self._table.key, "limit": OPEN_AT_ONCE, **self._pauses}
+        self._asked = self._connection.execute(queries()["mirror_open"], params)
+
+    def open(self) -> list[OpenVersion]:
+        """The first versions that are not published yet, in order."""
+        found = self._asked.fetchall() if self._asked else []
         return [OpenVersion(r["version"], r["retry_count"], r["due"], r["whole"]) for r in found]
 
     def commits(self, versions: Sequence[int]) -> dict[int, LoggedCommit]:
@@ -193,9 +203,14 @@ class Publishing:
         return read_commits(self._connection, self._table.key, versions)
 
     def succeeded(self, versions: Sequence[int]) -> None:
-        """These are published."""
-        params = {"table_key": self._table.key, "versions": list(versions)}
-        self._connection.execute(queries()["mirror_succeeded"], params)
+        """These are published, which is recorded when the session ends."""
+        self._published += versions
+
+    def record(self) -> None:
+        """Write down what was published."""
+        if self._published:
+            params = {"table_key": self._table.key, "versions": self._published}
+            self._connection.execute(queries()["mirror_succeeded"], params)
 
     def failed(self, version: int, error: str, *, final: bool) -> bool:
         """An attempt failed; True if it was the one that made the version FAILED."""
