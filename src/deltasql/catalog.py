@@ -154,7 +154,7 @@ class Lake:
         txn = MultiTableTransaction(self.store)
         txn.create(state, NewTable(namespace, table, place), [protocol, metadata, info])
         if as_ is not None:
-            self.writer.stage(txn, state, as_, WriteOptions())
+            self.writer.write(txn, state, as_, WriteOptions())
         txn.commit()
         return Table(self, table_id, full)
 
@@ -309,7 +309,7 @@ class Table:
     def _write(self, data: Any, options: WriteOptions) -> CommitResult:
         txn = MultiTableTransaction(self._lake.store)
         try:
-            metrics = self._lake.writer.stage(txn, self.state(), data, options)
+            metrics = self._lake.writer.write(txn, self.state(), data, options)
             return CommitResult(txn.commit()[self.id], txn.id, metrics)
         except CommitOutcomeUnknown:
             raise
@@ -421,7 +421,7 @@ class Transaction:
         txn, lake = self._begun(table)
         handle = table if isinstance(table, Table) else lake.table(table)
         self._wrote = True
-        lake.writer.stage(txn, handle.state(), df, WriteOptions(mode, **options))
+        lake.writer.write(txn, handle.state(), df, WriteOptions(mode, **options))
         self._names[handle.id] = table.name if isinstance(table, Table) else str(table)
 
     def _begun(self, table: str | Table) -> tuple[MultiTableTransaction, Lake]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -71,36 +71,64 @@ class WriteOptions:
             raise UsageError(f"table {state.name}: {problem}", table=state.name)
 
 
+@dataclass(frozen=True, slots=True)
+class WritePlan:
+    """A write that was checked, before its rows are looked at. It pickles: files may be written in other processes."""
+
+    state: TableState
+    shape: Shape
+    files: FilePlan
+    options: WriteOptions
+
+
 class TableWriter:
-    """Writes rows to the tables of a store."""
+    """Writes rows to the tables of a store: `plan`, then files, then `stage`."""
 
     def __init__(self, store: Store, options: Mapping[str, str], spark: Callable[[], SparkSession]) -> None:
         self._store = store
         self._options = options
         self._spark = spark
 
-    def stage(self, txn: MultiTableTransaction, state: TableState, data: Any, options: WriteOptions) -> dict[str, str]:
+    def write(self, txn: MultiTableTransaction, state: TableState, data: Any, options: WriteOptions) -> dict[str, str]:
         """Write the files of some rows, and stage what commits them; the metrics of the operation."""
-        options.check(state)
-        state = txn.seen(state)
         rows = data if is_spark_frame(data) or isinstance(data, ArrowRows) else arrow_rows(data, state.name)
-        given = struct_of(rows)
-        metadata = _metadata(state)
-        shape = _shape(state, metadata, given, options)
+        plan = self.plan(txn, state, struct_of(rows), options)
+        return self.stage(txn, plan, self._write(plan, rows))
+
+    def plan(
+        self, txn: MultiTableTransaction, state: TableState, given: dict[str, Any], options: WriteOptions
+    ) -> WritePlan:
+        """Do the rows of a schema fit the table? If so, how are they written; from here on their files are known to be
+        on their way."""
+        state = txn.seen(state)
+        options.check(state)
+        shape = _shape(state, _metadata(state), given, options)
+        metadata = shape.metadata
+        files = FilePlan(
+            state.location,
+            dict(self._options),
+            metadata.schema_string,
+            metadata.partition_columns,
+            metadata.configuration,
+            txn.token,
+            self._store.config.override(metadata.configuration)["writer.target_file_size"],
+        )
+        if state.version >= 0:
+            self._store.begin_write(txn.id, state)
+        return WritePlan(state, shape, files, options)
+
+    def stage(self, txn: MultiTableTransaction, plan: WritePlan, adds: Sequence[Add]) -> dict[str, str]:
+        """Stage the files of a plan, and what they replace."""
+        state, shape, options = plan.state, plan.shape, plan.options
+        removes: list[Remove] = []
+        reads, isolation = None, None
         if options.mode == OVERWRITE:
-            state, removes, reads = self._replaced(txn, state, options)
-        adds = self._write(txn, state, shape, rows)
-        if options.dynamic:
-            removes, reads = _in_partitions(removes, adds, state)
-        metrics = _metrics(adds, removes if options.mode == OVERWRITE else [])
+            removes, reads, isolation = self._replaced(txn, plan, adds)
+        metrics = _metrics(adds, removes)
         info = CommitInfo("WRITE", _parameters(options, shape.metadata), metrics)
         if shape.is_new:
             txn.reshape(state, shape.metadata, shape.protocol)
-        if options.mode == APPEND:
-            txn.stage_on(state, [*adds, info])
-        else:
-            whole = options.where is None and not options.dynamic
-            txn.stage_on(state, [*adds, *removes, info], reads=reads, isolation=SERIALIZABLE if whole else None)
+        txn.stage_on(state, [*adds, *removes, info], reads=reads, isolation=isolation)
         return metrics
 
     def give_up(self, txn: MultiTableTransaction) -> None:
@@ -112,30 +140,15 @@ class TableWriter:
 
     # --- Files
 
-    def _write(self, txn: MultiTableTransaction, state: TableState, shape: _Shape, rows: Any) -> list[Add]:
-        metadata = shape.metadata
-        plan = FilePlan(
-            state.location,
-            dict(self._options),
-            metadata.schema_string,
-            metadata.partition_columns,
-            metadata.configuration,
-            txn.token,
-            self._store.config.override(metadata.configuration)["writer.target_file_size"],
-        )
-        if state.version >= 0:
-            self._store.begin_write(txn.id, state)
-        if isinstance(rows, ArrowRows) and not shape.wants_spark:
-            return _write_arrow(plan, rows, shape.fit, state.name)
-        return self._write_frame(plan, rows, shape, state.name)
-
-    def _write_frame(self, plan: FilePlan, rows: Any, shape: _Shape, table: str) -> list[Add]:
+    def _write(self, plan: WritePlan, rows: Any) -> list[Add]:
+        if isinstance(rows, ArrowRows) and not plan.shape.wants_spark:
+            return write_arrow(plan, rows.batches())
         from deltasql.spark.frames import conditions
         from deltasql.spark.write import FrameWrite
 
         frame: DataFrame = self._frame(rows) if isinstance(rows, ArrowRows) else rows
-        rules = conditions(shape.fit, shape.metadata.configuration)
-        return FrameWrite(table, plan, shape.fit, rules).run(frame)
+        rules = conditions(plan.shape.fit, plan.shape.metadata.configuration)
+        return FrameWrite(plan.state.name, plan.files, plan.shape.fit, rules).run(frame)
 
     def _frame(self, rows: ArrowRows) -> DataFrame:
         return self._spark().createDataFrame(rows.reader.read_all())
@@ -143,9 +156,10 @@ class TableWriter:
     # --- What is overwritten
 
     def _replaced(
-        self, txn: MultiTableTransaction, state: TableState, options: WriteOptions
-    ) -> tuple[TableState, list[Remove], Reads]:
-        """The files that go, as of the version that they were read at."""
+        self, txn: MultiTableTransaction, plan: WritePlan, adds: Sequence[Add]
+    ) -> tuple[list[Remove], Reads, str | None]:
+        """The files that go, what was read to know them, and how strictly that is judged."""
+        state, options = plan.state, plan.options
         if options.where is not None:
             raise UnsupportedFeature(f"table {state.name}: overwrite(where=…) is not there yet", table=state.name)
         if not options.dynamic:
@@ -155,24 +169,24 @@ class TableWriter:
                 f"table {state.name}: a transaction cannot overwrite partitions after it wrote to the table",
                 table=state.name,
             )
-        if state.version < 0:
-            return state, [], Reads()
-        state, files = self._live(state)
-        return state, _removes(files), Reads(whole_table=True)
+        removes = _removes(self._live(state)) if state.version >= 0 else []
+        if options.dynamic:
+            return *_in_partitions(removes, adds, state), None
+        return removes, Reads(whole_table=True), SERIALIZABLE
 
-    def _live(self, state: TableState) -> tuple[TableState, pa.Table]:
-        """The live files, with the state at the version that they are of."""
+    def _live(self, state: TableState) -> pa.Table:
+        """The files that were live when the write was planned."""
         try:
             found = self._store.files(state)
+            if found.version == state.version:
+                return found.files
         except Moved:
-            raise ValidationError(
-                f"table {state.name}: its schema changed while this write began: begin again", table=state.name
-            ) from None
-        return replace(state, version=found.version), found.files
+            _log.debug("table %s has another schema now", state.name)
+        return self._store.files_at(state, state.version)
 
 
 @dataclass(frozen=True, slots=True)
-class _Shape:
+class Shape:
     """The table's schema once the rows are written, and how they get into it."""
 
     fit: Fit
@@ -193,7 +207,7 @@ def struct_of(rows: Any) -> Any:
     return rows.struct if isinstance(rows, ArrowRows) else rows.schema.jsonValue()
 
 
-def _shape(state: TableState, metadata: Metadata, given: dict[str, Any], options: WriteOptions) -> _Shape:
+def _shape(state: TableState, metadata: Metadata, given: dict[str, Any], options: WriteOptions) -> Shape:
     if options.overwrite_schema:
         text = schema_string(json.dumps(nullable(given)), table=state.name)
         found = fit(given, parse_struct(text), name=state.name)
@@ -203,10 +217,10 @@ def _shape(state: TableState, metadata: Metadata, given: dict[str, Any], options
         if found.added:
             text = schema_string(json.dumps(found.schema), table=state.name)
     if text == metadata.schema_string:
-        return _Shape(found, metadata, None, is_new=False)
+        return Shape(found, metadata, None, is_new=False)
     validate_schema(text, metadata.partition_columns, state.name)
     after = msgspec.structs.replace(metadata, schema_string=text)
-    return _Shape(found, after, _grown(state, after), is_new=True)
+    return Shape(found, after, _grown(state, after), is_new=True)
 
 
 def _grown(state: TableState, metadata: Metadata) -> Protocol | None:
@@ -223,12 +237,14 @@ def _metadata(state: TableState) -> Metadata:
     return state.metadata
 
 
-def _write_arrow(plan: FilePlan, rows: ArrowRows, found: Fit, table: str) -> list[Add]:
-    schema = arrow_schema(plan.schema_string)
+def write_arrow(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> list[Add]:
+    """Write rows that need nothing but Arrow, here or in a worker of Spark's."""
+    table = plan.state.name
+    schema = arrow_schema(plan.files.schema_string)
     loose = loose_schema(schema)
-    with TableFiles(plan) as files:
-        for batch in rows.batches():
-            shaped = aligned(batch, found, loose, table)
+    with TableFiles(plan.files) as files:
+        for batch in batches:
+            shaped = aligned(batch, plan.shape.fit, loose, table)
             check_not_null(shaped, schema, table)
             files.write(shaped)
     return files.adds
