@@ -1,0 +1,1 @@
+"""Rows in Parquet files, without Spark."""
