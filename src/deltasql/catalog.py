@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
@@ -24,7 +24,9 @@ from deltasql.core.fit import nullable
 from deltasql.core.protocol import needed_features, protocol_for, unsupported
 from deltasql.core.schema import arrow_schema, schema_metadata_keys, schema_string, schema_types
 from deltasql.core.uri import Target, parse_lake_url, parse_table_uri, redact, split_name
+from deltasql.data.engines import register_in_duckdb, to_polars
 from deltasql.data.inputs import arrow_rows, is_spark_frame
+from deltasql.data.scan import Scan, scan
 from deltasql.embedded import EmbeddedServer
 from deltasql.errors import (
     CommitOutcomeUnknown,
@@ -40,6 +42,10 @@ from deltasql.store import HistoryEntry, SqlTxnLogReader, Store, TableInfo
 from deltasql.store.reader import Moment, moment
 from deltasql.transaction import MultiTableTransaction
 from deltasql.writing import TableWriter, WriteOptions, struct_of
+
+if TYPE_CHECKING:
+    import duckdb
+    import polars
 
 _URI = "deltasql://"
 
@@ -317,6 +323,57 @@ class Table:
             self._lake.writer.give_up(txn)
             raise
 
+    def arrow(
+        self,
+        version: int | None = None,
+        timestamp: Moment | None = None,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> pa.Table:
+        """The rows, read without Spark: of the latest version, of another one or at a moment; those that a predicate
+        is true for, some of their columns."""
+        return self._scan(version, timestamp, where, columns).table()
+
+    def batches(
+        self,
+        version: int | None = None,
+        timestamp: Moment | None = None,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> pa.RecordBatchReader:
+        """The rows as `arrow` gives them, as a stream that holds few of them at a time."""
+        return self._scan(version, timestamp, where, columns).batches()
+
+    def polars(
+        self,
+        version: int | None = None,
+        timestamp: Moment | None = None,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> polars.DataFrame:
+        """The rows as `arrow` gives them, as a Polars frame. Needs `deltasql[polars]`."""
+        return to_polars(self._scan(version, timestamp, where, columns))
+
+    def duckdb(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        name: str | None = None,
+        *,
+        version: int | None = None,
+        timestamp: Moment | None = None,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> duckdb.DuckDBPyRelation:
+        """The rows as `arrow` gives them, as a view on a DuckDB connection, under the table's own name unless another
+        is given. Each query streams the columns it needs; all see the same version. Needs `deltasql[duckdb]`."""
+        return register_in_duckdb(self._scan(version, timestamp, where, columns), connection, name)
+
+    def _scan(
+        self, version: int | None, timestamp: Moment | None, where: str | None, columns: Sequence[str] | None
+    ) -> Scan:
+        snapshot = self._reader.snapshot(self.id, version, timestamp, where)
+        return scan(snapshot, self._lake._storage_options, where, columns)
+
     def add_files(
         self,
         paths: Sequence[str],
@@ -370,10 +427,26 @@ class LakeSnapshot:
 
     def files(self, name: str, where: str | None = None) -> pa.Table:
         """The files of one table in this snapshot."""
+        table, version = self._table(name)
+        return table.files(where, version=version)
+
+    def arrow(self, name: str, where: str | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows of one table in this snapshot, as `Table.arrow` gives them."""
+        table, version = self._table(name)
+        return table.arrow(version, where=where, columns=columns)
+
+    def batches(
+        self, name: str, where: str | None = None, columns: Sequence[str] | None = None
+    ) -> pa.RecordBatchReader:
+        """The rows of one table in this snapshot, as `Table.batches` gives them."""
+        table, version = self._table(name)
+        return table.batches(version, where=where, columns=columns)
+
+    def _table(self, name: str) -> tuple[Table, int]:
         full = ".".join(split_name(name))
         if full not in self.versions or full not in self.ids:
             raise ValidationError(f"table {full} is not part of this snapshot", table=full)
-        return Table(self.lake, self.ids[full], full).files(where, version=self.versions[full])
+        return Table(self.lake, self.ids[full], full), self.versions[full]
 
 
 class Transaction:

@@ -146,15 +146,13 @@ class Directory:
 
     @contextmanager
     def reading(self, path: str) -> Iterator[pa.NativeFile]:
-        """An object to read from, anywhere in it."""
+        """An object to read from, anywhere in it; from a store, each read is a request."""
         with self._saying(f"read {path}", _IO_ERRORS):
             if self._local is not None:
                 with pa.OSFile(str(self._local / path)) as file:
                     yield file
             else:
-                source = obstore.open_reader(self._store, path)
-                yield pa.PythonFile(_FileLike(source), "r")
-                source.close()
+                yield pa.PythonFile(_Ranges(self._store, path), "r")
 
     @contextmanager
     def writing(self, path: str) -> Iterator[pa.NativeFile]:
@@ -213,6 +211,34 @@ class Directory:
             raise StorageError(f"{self.location}: cannot {what}: {_said(error, self._secrets)}") from error
 
 
+class _Ranges:
+    """An object as a file. obstore's own fetches a large range in many small pieces, one after the other."""
+
+    closed = False
+
+    def __init__(self, store: obstore.store.ObjectStore, path: str) -> None:
+        self._store, self._path, self._at = store, path, 0
+        self._size = int(obstore.head(store, path)["size"])
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def read(self, size: int = -1) -> Any:
+        end = self._size if size < 0 else min(self._at + size, self._size)
+        if end <= self._at:
+            return b""
+        data = obstore.get_range(self._store, self._path, start=self._at, end=end)
+        self._at = end
+        return data
+
+    def close(self) -> None:
+        self.closed = True
+
+
 class _FileLike:
     """A file of obstore's with what pyarrow asks of one. Its owner closes it: pyarrow would do so after errors too."""
 
@@ -223,9 +249,6 @@ class _FileLike:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)
-
-    def read(self, size: int = -1) -> bytes:
-        return bytes(self._file.read(None if size < 0 else size))
 
     def write(self, data: Any) -> int:
         return int(self._file.write(bytes(data)))

@@ -205,11 +205,60 @@ _CASTS: dict[str, Callable[[Value], Value]] = {
 
 # --- Against a column
 
+_INT_DIGITS = 20  # Spark compares a BIGINT with a decimal as DECIMAL(20, 0)
+_ZONE = "its time has no zone, so Spark takes that of the session: write one, as in TIMESTAMP '2026-01-31 12:00:00Z'"
+_ROUNDED = "Spark compares decimals with this as doubles, which are rounded: write a number such as 1.5, without E"
+_SINGLE = "the column is FLOAT, and some modes of Spark round the number to one"
+_NARROW = "some modes of Spark cast the text to the column's type, where it does not fit"
+
 
 def fit(value: Value, type: pa.DataType) -> Fitted | None:
     """The literal among the values of such a column; None if how Spark compares the two is not certain."""
     rule = _FITS.get(value.__class__)
-    return rule(value, bounds_type(type)) if rule else None
+    target = bounds_type(type)
+    return rule(value, target) if rule and _has_room([value], target) else None
+
+
+def doubt(value: Value, type: pa.DataType) -> str | None:
+    """Why the place of a literal that fits decides files, but not rows; None if it decides both."""
+    literal = fit(value, type)
+    if literal is None or literal.gap:
+        return None
+    if literal.low != literal.high:
+        return _ZONE
+    if pa.types.is_decimal(type) and literal.low.type == DOUBLE:
+        return _ROUNDED
+    if pa.types.is_float32(type) and not _is_single(literal.low.as_py()):
+        return _SINGLE
+    if isinstance(value, str) and pa.types.is_integer(type) and not _point(int(value), type):
+        return _NARROW
+    return None
+
+
+def _is_single(value: float) -> bool:
+    """A whole number may be an integer in the text, which becomes a float, not a double, without ANSI mode."""
+    return not value.is_integer() or bool(pa.scalar(value, pa.float32()).as_py() == value)
+
+
+def _has_room(values: Sequence[Value], target: pa.DataType) -> bool:
+    """Does Spark have a decimal for all digits of the column and the literals? It rounds, or gives up, where not."""
+    decimals = [value for value in values if isinstance(value, Decimal)]
+    if pa.types.is_decimal(target):
+        digits = [(target.precision - target.scale, target.scale), *(_digits(v) for v in values)]
+    elif target == INT and decimals:
+        digits = [(_INT_DIGITS, 0), *map(_digits, decimals)]
+    else:
+        return True
+    return bool(max(whole for whole, _ in digits) + max(fraction for _, fraction in digits) <= MAX_PRECISION)
+
+
+def _digits(value: Value) -> tuple[int, int]:
+    """How many digits a number has before and after the point."""
+    if not isinstance(value, int | Decimal):
+        return 0, 0
+    digits, exponent = Decimal(value).as_tuple()[1:]
+    places = int(exponent)
+    return len(digits) + places, -places
 
 
 def fit_all(values: Sequence[Value], type: pa.DataType, *, negated: bool) -> list[Fitted] | None:
@@ -218,7 +267,7 @@ def fit_all(values: Sequence[Value], type: pa.DataType, *, negated: bool) -> lis
     Those that no value of the column equals are left out.
     """
     target = bounds_type(type)
-    if not _one_type(values, target, negated=negated):
+    if not _one_type(values, target, negated=negated) or not _has_room(values, target):
         return None
     if target != DOUBLE and any(isinstance(value, float) for value in values):
         values = [_cast_to_double(value) for value in values]

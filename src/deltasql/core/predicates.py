@@ -18,7 +18,7 @@ from sqlglot import exp
 
 from deltasql.core.bounds import STRING, Bounds, ColumnPath, bounds_type
 from deltasql.core.conditions import Names, Node, Source, is_name, parse_condition, room_for_nesting
-from deltasql.core.literals import Constant, Fitted, Value, constant, fit, fit_all
+from deltasql.core.literals import Constant, Fitted, Value, constant, doubt, fit, fit_all
 from deltasql.core.pruning import (
     All,
     Column,
@@ -33,6 +33,8 @@ from deltasql.core.pruning import (
     comparable_columns,
     may_match,
 )
+from deltasql.core.row_filter import RowFilter, Undecided, row_filter
+from deltasql.errors import UnsupportedFeature
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,17 @@ class Predicate:
         """For each of n files: may it hold a matching row? A column without bounds is unknown."""
         return may_match(All(tuple(part.question for part in self.conjuncts)), bounds, n)
 
+    def row_filter(self, table: str) -> RowFilter:
+        """What keeps exactly the rows that Spark would, of batches with the table's columns."""
+        try:
+            return row_filter(All(tuple(part.question for part in self.conjuncts)))
+        except Undecided as part:
+            raise UnsupportedFeature(
+                f"table {table}: without Spark, rows cannot be chosen by {part.about or self.text}: {part.why}; "
+                f"t.df(where=…) asks Spark",
+                table=table,
+            ) from None
+
     def partition_part(self) -> Predicate | None:
         """The conditions, joined by AND, that only use partition columns; None if there are none."""
         parts = tuple(part for part in self.conjuncts if part.partition_only and part.columns)
@@ -98,6 +111,7 @@ _OPERATORS: dict[type[Any], str] = {
     exp.GTE: ">=",
 }
 _UNKNOWN = Fixed(None)
+_WIDE_INTEGERS = (pa.int32(), pa.int64())
 _NEVER = Fixed(False)
 _FEW = 4
 _WILDCARDS = frozenset("%_\\")
@@ -139,7 +153,8 @@ class _Compiler:
         if kind in (exp.Column, exp.Dot):
             column = self._column(node)
             return _against(column, "=", not negated) if column else _UNKNOWN
-        return self._predicate(node, negated=negated) or _UNKNOWN
+        found = self._predicate(node, negated=negated)
+        return Fixed(None, _text(node)) if found is None or found == _UNKNOWN else found
 
     def _predicate(self, node: Node, *, negated: bool) -> Question | None:
         kind = type(node)
@@ -163,17 +178,24 @@ class _Compiler:
         return Column(reference.path, reference.type) if reference.path else None
 
     def _comparison(self, left: Node, operator: str, right: Node) -> Question:
+        found, why = self._compared(left, operator, right)
+        if found == _UNKNOWN or why:
+            return _bounded(found, f"{_text(left)} {operator} {_text(right)}", why or "")
+        return found
+
+    def _compared(self, left: Node, operator: str, right: Node) -> tuple[Question, str | None]:
+        """The question, and why it is not the whole of what is asked, if it is not."""
         match self._operand(left), self._operand(right):
             case (Constant(None), _) | (_, Constant(None)):
-                return _NEVER
+                return _NEVER, None
             case Column() as a, Column() as b:
                 type = comparable_columns(a, b)
-                return _UNKNOWN if type is None else CompareColumns(a, operator, b, type)
+                return (_UNKNOWN, None) if type is None else (CompareColumns(a, operator, b, type), _mixed(a, b))
             case Column() as column, Constant(value):
-                return _against(column, operator, value)
+                return _against(column, operator, value), doubt(value, column.type)
             case Constant(value), Column() as column:
-                return _against(column, _FLIPPED[operator], value)
-        return _UNKNOWN
+                return _against(column, _FLIPPED[operator], value), doubt(value, column.type)
+        return _UNKNOWN, None
 
     def _null_safe(self, node: Node, negated: bool) -> Question:
         """`<=>` is never null: equal values, or two nulls."""
@@ -232,7 +254,10 @@ class _Compiler:
             return _NEVER
         values = [value for value in known if value is not None]
         fitted = fit_all(values, column.type, negated=negated) if len(known) == len(items) else None
-        return None if fitted is None else _one_of(column, fitted, negated=negated)
+        if fitted is None:
+            return None
+        found, why = _one_of(column, fitted, negated=negated), _doubt_of_list(values, column.type)
+        return _bounded(found, f"{_text(node.this)} IN (…)", why) if why else found
 
 
 _Rule = Callable[[_Compiler, Node, bool], Question | None]
@@ -276,6 +301,25 @@ def _against(column: Column, operator: str, value: Value) -> Question:
     below = operator in ("<", "<=")
     neighbour = literal.low if below else literal.high
     return Compare(column, "<=" if below else ">=", Fitted(neighbour, neighbour))
+
+
+def _bounded(bound: Question, about: str, why: str) -> Question:
+    """Of files, the bound decides; of rows, nothing does."""
+    undecided = Fixed(None, about, why)
+    return undecided if bound == _UNKNOWN else All((undecided, bound))
+
+
+def _mixed(left: Column, right: Column) -> str | None:
+    """Without ANSI mode, Spark compares integers with floats as floats, else as doubles."""
+    types = (left.type, right.type)
+    rounded = any(pa.types.is_float32(type) for type in types) and any(type in _WIDE_INTEGERS for type in types)
+    return "some modes of Spark round the integers to floats" if rounded else None
+
+
+def _doubt_of_list(values: Sequence[Value], type: pa.DataType) -> str | None:
+    if pa.types.is_timestamp(type) and any(isinstance(value, str) for value in values):
+        return "some modes of Spark compare the times as texts: write TIMESTAMP '…' or TIMESTAMP_NTZ '…'"
+    return next(filter(None, (doubt(value, type) for value in values)), None)
 
 
 def _null(operand: Column | Constant) -> Question:

@@ -8,7 +8,7 @@ logic carries just as "yes".
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -64,9 +64,11 @@ def may_match(question: Question, files: FileBounds, n: int) -> np.ndarray[Any, 
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """The same for every file; None is unknown."""
+    """The same for every file; None is unknown: `about` is the text of what was asked, `why` what stands against it."""
 
     answer: bool | None
+    about: str = field(default="", compare=False)
+    why: str = field(default="", compare=False)
 
     def may(self, files: FileBounds) -> Answer:  # noqa: ARG002
         return pa.scalar(self.answer, BOOL)

@@ -1,0 +1,244 @@
+"""The rows of one snapshot of a table, straight from its Parquet files.
+
+A `Scan` is a value: what to read is fixed when it is made, and everything that can be refused is refused then. Reading
+it streams record batches in the order of the log, prepared by threads; it can be read more than once. The schema, its
+order and the partition values come from the log, never from files or their paths.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from functools import partial
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from deltasql.core.conform import Misfit, Places
+from deltasql.core.protocol import MAX_READER, unsupported
+from deltasql.data.columns import Columns
+from deltasql.data.ordered import Task, in_order
+from deltasql.data.row_groups import matching_groups
+from deltasql.errors import StorageError, UnsupportedFeature, ValidationError
+from deltasql.objects import Directory, is_local
+from deltasql.store import Snapshot
+from deltasql.store.reader import parse_where
+
+if TYPE_CHECKING:
+    from deltasql.core.predicates import Predicate
+    from deltasql.core.row_filter import RowFilter
+
+_BATCH_ROWS = 128 * 1024
+_BATCH_BYTES = 16 << 20
+# A file of several row groups is read by several threads, each of which takes those that begin in its part.
+_PART_BYTES = 32 << 20
+_ROOM = 64 << 20  # per thread
+_REMOTE_THREADS = 16
+_FILES_AT_ONCE = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A part of a data file, from one byte to another, with the file's partition values."""
+
+    path: str
+    start: float
+    end: float
+    values: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Some columns of the rows of a snapshot that a predicate is true for."""
+
+    snapshot: Snapshot
+    directory: Directory
+    schema: pa.Schema
+    predicate: Predicate | None
+    keep: RowFilter | None
+
+    def select(self, columns: Sequence[str]) -> Scan:
+        """The same rows, and of their columns only these."""
+        return replace(self, schema=_selected(self.snapshot, self.schema, columns))
+
+    def batches(self, room: float | None = None) -> pa.RecordBatchReader:
+        """The rows as a stream; at most about `room` bytes of them wait to be taken."""
+        return pa.RecordBatchReader.from_batches(self.schema, self._read(room))
+
+    def table(self) -> pa.Table:
+        """All rows."""
+        return self.batches(math.inf).read_all()
+
+    def _read(self, room: float | None) -> Iterator[pa.RecordBatch]:
+        parts = pc.sum(pc.max_element_wise(pc.divide(self.snapshot.files["size"], _PART_BYTES), 1)).as_py() or 0
+        most = pa.cpu_count() if is_local(self.directory.location) else max(pa.cpu_count(), _REMOTE_THREADS)
+        tasks = _Reading(self, self._read_schema(), columns_at_once=parts < most).tasks()
+        if parts <= 1:
+            return (batch for task in tasks for batch in task())
+        threads = min(most, parts)
+        return in_order(tasks, _bytes, threads=threads, room=_ROOM * threads if room is None else room)
+
+    def _read_schema(self) -> pa.Schema:
+        """The columns that are asked for, and behind them those that only the predicate needs."""
+        asked = {path[0] for path in self.predicate.columns} if self.predicate else set()
+        return pa.schema([*self.schema, *(self.snapshot.schema.field(n) for n in sorted(asked - {*self.schema.names}))])
+
+
+def scan(
+    snapshot: Snapshot, storage_options: Mapping[str, str], where: str | None, columns: Sequence[str] | None
+) -> Scan:
+    """Make sure that a snapshot can be read as asked; `where` is what it was pruned by."""
+    _check_features(snapshot)
+    schema = snapshot.schema if columns is None else _selected(snapshot, snapshot.schema, columns)
+    predicate = parse_where(where, snapshot)
+    keep = predicate.row_filter(snapshot.name) if predicate else None
+    return Scan(snapshot, Directory(snapshot.location, storage_options), schema, predicate, keep)
+
+
+def _check_features(snapshot: Snapshot) -> None:
+    protocol = snapshot.protocol
+    unknown = unsupported(protocol.reader_features or ())
+    if snapshot.properties.get("delta.columnMapping.mode", "none") != "none":
+        unknown = (*unknown, "columnMapping")
+    if unknown or protocol.min_reader_version > MAX_READER:
+        what = ", ".join(unknown) or f"reader version {protocol.min_reader_version}"
+        raise UnsupportedFeature(
+            f"table {snapshot.name}: this release of deltasql cannot read tables with {what}: upgrade deltasql",
+            features=unknown,
+            table=snapshot.name,
+        )
+    vectors = snapshot.files.filter(snapshot.files["deletion_vector"].is_valid())
+    if vectors.num_rows:
+        raise UnsupportedFeature(
+            f"table {snapshot.name}: {vectors.num_rows} files have deletion vectors, as {vectors['path'][0]} has, "
+            f"which this release of deltasql reads through Spark only: use t.df()",
+            features=("deletionVectors",),
+            table=snapshot.name,
+        )
+
+
+def _selected(snapshot: Snapshot, schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
+    names = [columns] if isinstance(columns, str) else list(columns)
+    if not names:
+        raise ValidationError(f"table {snapshot.name}: columns is empty: name one, or leave it out for all")
+    fields, places = [], Places(schema)
+    for name in names:
+        place = places.find(name) if isinstance(name, str) else None
+        if place is None:
+            near = get_close_matches(str(name), schema.names, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(schema.names)}"
+            raise ValidationError(
+                f"table {snapshot.name} has no column {name!r}: {hint}", table=snapshot.name, value=name
+            )
+        if schema.field(place) in fields:
+            raise ValidationError(f"table {snapshot.name}: column {name!r} is asked for twice", value=name)
+        fields.append(schema.field(place))
+    return pa.schema(fields)
+
+
+def _bytes(batch: pa.RecordBatch) -> int:
+    return int(batch.nbytes)
+
+
+class _Reading:
+    """One pass over the files of a scan."""
+
+    def __init__(self, scan: Scan, schema: pa.Schema, *, columns_at_once: bool) -> None:
+        self._scan = scan
+        self._schema = schema
+        self._snapshot = scan.snapshot
+        self._columns_at_once = columns_at_once
+
+    def tasks(self) -> Iterator[Task[pa.RecordBatch]]:
+        """What threads can do on their own, in the order of the log."""
+        for files in self._snapshot.files.select(["path", "size", "partition_values"]).to_batches(_FILES_AT_ONCE):
+            for file in files.to_pylist():
+                for part in _parts(unquote(file["path"]), file["size"], file["partition_values"] or {}):
+                    yield partial(self._read, part)
+
+    def _read(self, part: _Part) -> Iterator[pa.RecordBatch]:
+        with self._naming(part.path), self._scan.directory.reading(part.path) as source:
+            file = pq.ParquetFile(source, pre_buffer=True, coerce_int96_timestamp_unit="us")
+            columns = Columns(self._schema, self._snapshot.metadata.partition_columns, part.values, file.schema_arrow)
+            for batch in self._batches(file, self._groups(file, part), columns):
+                rows = self._kept(batch)
+                if rows.num_rows:
+                    yield rows
+
+    def _groups(self, file: pq.ParquetFile, part: _Part) -> list[int]:
+        metadata = file.metadata
+        groups = [i for i in range(metadata.num_row_groups) if part.start <= _begin(metadata, i) < part.end]
+        if self._scan.predicate is None or not groups:
+            return groups
+        return matching_groups(metadata, file.schema_arrow, groups, self._scan.predicate)
+
+    def _batches(self, file: pq.ParquetFile, groups: Sequence[int], columns: Columns) -> Iterator[pa.RecordBatch]:
+        size = _batch_size(file.metadata, groups)
+        if columns.stored and groups:
+            options = {"row_groups": groups, "columns": columns.stored, "use_threads": self._columns_at_once}
+            yield from map(columns.of, file.iter_batches(size, **options))
+            return
+        for group in groups:
+            rows = file.metadata.row_group(group).num_rows
+            yield from (columns.alone(min(size, rows - start)) for start in range(0, rows, size))
+
+    def _kept(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows that the predicate is true for, without the columns that only it needed."""
+        asked = batch.select(self._scan.schema.names)
+        if self._scan.keep is None:
+            return asked
+        mask = self._scan.keep(batch)
+        if isinstance(mask, pa.Scalar):
+            return asked if mask.as_py() else asked.slice(0, 0)
+        return asked if mask.true_count == len(mask) else asked.filter(mask)
+
+    @contextmanager
+    def _naming(self, path: str) -> Iterator[None]:
+        """Say which file of which table it is that cannot be read."""
+        subject = f"table {self._snapshot.name}: file {path!r} of version {self._snapshot.version}"
+        try:
+            yield
+        except Misfit as error:
+            raise ValidationError(f"{subject} does not fit the table: {error}", table=self._snapshot.name) from error
+        except StorageError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                raise _storage_error(
+                    f"{subject} does not exist: was it moved or cleaned up?", self._snapshot
+                ) from error
+            raise _storage_error(f"{subject} cannot be read: {error}", self._snapshot) from error
+        except (pa.ArrowException, ValueError) as error:
+            reason = str(error).partition("\n")[0]
+            raise _storage_error(f"{subject} cannot be read as Parquet: {reason}", self._snapshot) from error
+
+
+def _storage_error(text: str, snapshot: Snapshot) -> StorageError:
+    error = StorageError(text)
+    error.table = snapshot.name
+    return error
+
+
+def _parts(path: str, size: int, values: Mapping[str, str | None]) -> Iterator[_Part]:
+    """A file in parts of about the same size; the last one has no end, so a wrong size in the log loses nothing."""
+    count = max(1, size // _PART_BYTES)
+    ends = [*(size * i // count for i in range(1, count)), math.inf]
+    for start, end in zip([-math.inf, *ends], ends, strict=False):
+        yield _Part(path, start, end, values)
+
+
+def _begin(metadata: pq.FileMetaData, group: int) -> int:
+    """Where a row group begins in its file."""
+    first = metadata.row_group(group).column(0)
+    return int(first.dictionary_page_offset or first.data_page_offset)
+
+
+def _batch_size(metadata: pq.FileMetaData, groups: Sequence[int]) -> int:
+    """So many rows that a batch takes some megabytes at most."""
+    infos = [metadata.row_group(group) for group in groups]
+    rows, size = sum(info.num_rows for info in infos), sum(info.total_byte_size for info in infos)
+    return int(max(1, min(_BATCH_ROWS, _BATCH_BYTES * rows // max(size, 1))))
