@@ -7,12 +7,14 @@ table's. Buffers are shared wherever the bytes are the same. What would need a g
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
 
 from deltasql.core.schema import is_list, join_path, primitive_name
+
+Leaf = Callable[[pa.Array, pa.DataType, str], pa.Array]
 
 
 class Misfit(Exception):
@@ -32,22 +34,10 @@ class Places:
         return self._any_case.get(name.lower()) if place is None else place
 
 
-def conform(array: pa.Array, type: pa.DataType, path: str) -> pa.Array:
-    """The same values as an array of the table's type."""
-    if array.type.equals(type):
-        return array
-    array = _stored(array)
-    if pa.types.is_null(array.type) or pa.types.is_null(type):
-        return pa.nulls(len(array), type)
-    if pa.types.is_struct(type) and pa.types.is_struct(array.type):
-        return _struct(array, type, path)
-    if pa.types.is_map(type) and pa.types.is_map(array.type):
-        return _map(array, type, path)
-    if pa.types.is_list(type) and is_list(array.type):
-        return _list(array, type, path)
-    if not _reads(array.type, type):
-        raise Misfit(f"column {path!r} is {array.type} in the file and {type} in the table")
-    return _cast(array, type, path)
+def conform(array: pa.Array, type: pa.DataType, path: str, leaf: Leaf | None = None) -> pa.Array:
+    """The same values as an array of the table's type. `leaf` converts what is not nested; by default as a reader does,
+    which knows what files may hold."""
+    return _Conforming(leaf or _read).array(array, type, path)
 
 
 def _stored(array: pa.Array) -> pa.Array:
@@ -61,6 +51,12 @@ def _stored(array: pa.Array) -> pa.Array:
             return array
 
 
+def _read(array: pa.Array, type: pa.DataType, path: str) -> pa.Array:
+    if not _reads(array.type, type):
+        raise Misfit(f"column {path!r} is {array.type} in the file and {type} in the table")
+    return _cast(array, type, path)
+
+
 def _cast(array: pa.Array, type: pa.DataType, path: str) -> pa.Array:
     try:
         return array.cast(type)
@@ -68,34 +64,50 @@ def _cast(array: pa.Array, type: pa.DataType, path: str) -> pa.Array:
         raise Misfit(f"column {path!r} is {array.type} in the file, and not all of it is {type}: {error}") from error
 
 
-# --- Nested columns: a container keeps its validity and offsets, what it holds is conformed
+class _Conforming:
+    """A container keeps its validity and offsets, what it holds is conformed."""
 
+    def __init__(self, leaf: Leaf) -> None:
+        self._leaf = leaf
 
-def _struct(array: pa.StructArray, type: pa.StructType, path: str) -> pa.Array:
-    places = Places(array.type)
-    children = [_child(array, places.find(field.name), field, join_path(path, field.name)) for field in type]
-    # A child comes without the offset of its parent, so the validity has to as well.
-    validity = array.is_valid().buffers()[1] if array.null_count else None
-    return pa.Array.from_buffers(type, len(array), [validity], children=children)
+    def array(self, array: pa.Array, type: pa.DataType, path: str) -> pa.Array:
+        if array.type.equals(type):
+            return array
+        array = _stored(array)
+        if pa.types.is_null(array.type) or pa.types.is_null(type):
+            return pa.nulls(len(array), type)
+        if pa.types.is_struct(type) and pa.types.is_struct(array.type):
+            return self._struct(array, type, path)
+        if pa.types.is_map(type) and pa.types.is_map(array.type):
+            return self._map(array, type, path)
+        if pa.types.is_list(type) and is_list(array.type):
+            return self._list(array, type, path)
+        return self._leaf(array, type, path)
 
+    def _struct(self, array: pa.StructArray, type: pa.StructType, path: str) -> pa.Array:
+        places = Places(array.type)
+        children = [self._child(array, places.find(field.name), field, join_path(path, field.name)) for field in type]
+        # A child comes without the offset of its parent, so the validity has to as well.
+        validity = array.is_valid().buffers()[1] if array.null_count else None
+        return pa.Array.from_buffers(type, len(array), [validity], children=children)
 
-def _child(array: pa.StructArray, place: int | None, field: pa.Field, path: str) -> pa.Array:
-    return pa.nulls(len(array), field.type) if place is None else conform(array.field(place), field.type, path)
+    def _child(self, array: pa.StructArray, place: int | None, field: pa.Field, path: str) -> pa.Array:
+        if place is None:
+            return pa.nulls(len(array), field.type)
+        return self.array(array.field(place), field.type, path)
 
+    def _list(self, array: pa.Array, type: pa.ListType, path: str) -> pa.Array:
+        if not pa.types.is_list(array.type):
+            array = _cast(array, pa.list_(array.type.value_field), path)
+        values = self.array(array.values, type.value_type, join_path(path, "element"))
+        return _with_offsets(array, type, values)
 
-def _list(array: pa.Array, type: pa.ListType, path: str) -> pa.Array:
-    if not pa.types.is_list(array.type):
-        array = _cast(array, pa.list_(array.type.value_field), path)
-    values = conform(array.values, type.value_type, join_path(path, "element"))
-    return _with_offsets(array, type, values)
-
-
-def _map(array: pa.MapArray, type: pa.MapType, path: str) -> pa.Array:
-    entries = array.values
-    keys = conform(entries.field(0), type.key_type, join_path(path, "key"))
-    items = conform(entries.field(1), type.item_type, join_path(path, "value"))
-    pairs = pa.struct([type.key_field, type.item_field])
-    return _with_offsets(array, type, pa.Array.from_buffers(pairs, len(entries), [None], children=[keys, items]))
+    def _map(self, array: pa.MapArray, type: pa.MapType, path: str) -> pa.Array:
+        entries = array.values
+        keys = self.array(entries.field(0), type.key_type, join_path(path, "key"))
+        items = self.array(entries.field(1), type.item_type, join_path(path, "value"))
+        pairs = pa.struct([type.key_field, type.item_field])
+        return _with_offsets(array, type, pa.Array.from_buffers(pairs, len(entries), [None], children=[keys, items]))
 
 
 def _with_offsets(array: pa.Array, type: pa.DataType, values: pa.Array) -> pa.Array:

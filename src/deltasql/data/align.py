@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from deltasql.core.conform import conform
 from deltasql.core.fit import Fit
-from deltasql.core.schema import is_list
 from deltasql.errors import ConstraintViolation, ValidationError
 
 _SHOWN = 3
@@ -24,15 +24,16 @@ def aligned(batch: pa.RecordBatch, fit: Fit, schema: pa.Schema, table: str) -> p
         if source is None:
             arrays.append(pa.nulls(batch.num_rows, field.type))
         else:
-            arrays.append(_conformed(batch.column(names.index(source)), field, table))
+            arrays.append(conformed(batch.column(names.index(source)), field, table))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _conformed(values: pa.Array, field: pa.Field, table: str) -> pa.Array:
+def conformed(values: pa.Array, field: pa.Field, table: str) -> pa.Array:
+    """A column's values in its type, exactly or not at all."""
     if values.type.equals(field.type):
         return values
     try:
-        return conform(values, field.type)
+        return conform(values, field.type, field.name, _exactly)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise ValidationError(
             f"table {table}: column {field.name!r} holds a value that {field.type} does not have exactly: {error}. "
@@ -42,52 +43,11 @@ def _conformed(values: pa.Array, field: pa.Field, table: str) -> pa.Array:
         ) from error
 
 
-def conform(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """An array in another type, exactly or not at all. Fields of structs are found by name, whatever their case."""
-    if isinstance(values, pa.ExtensionArray):
-        values = values.storage
-    if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    if values.type.equals(kind) or not pa.types.is_nested(kind):
-        return values if values.type.equals(kind) else _cast(values, kind)
-    if pa.types.is_struct(kind) and pa.types.is_struct(values.type):
-        return _struct(values, kind)
-    if pa.types.is_map(kind) and pa.types.is_map(values.type):
-        keys, items = conform(values.keys, kind.key_type), conform(values.items, kind.item_type)
-        return pa.MapArray.from_arrays(_offsets(values), keys, items)
-    if pa.types.is_list(kind) and is_list(values.type):
-        plain = values if pa.types.is_list(values.type) else values.cast(pa.list_(values.type.value_type))
-        return pa.ListArray.from_arrays(_offsets(plain), conform(plain.values, kind.value_type)).cast(kind)
-    return values.cast(kind)
-
-
-def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
+def _exactly(values: pa.Array, kind: pa.DataType, _path: str) -> pa.Array:
     if pa.types.is_integer(values.type) and pa.types.is_decimal(kind):
         # Arrow wants room for every integer, however small those at hand are.
         values = values.cast(pa.decimal256(_INTEGER_DIGITS + kind.scale, kind.scale))
     return values.cast(kind)
-
-
-def _offsets(values: pa.ListArray | pa.MapArray) -> pa.Array:
-    """Where lists begin; a null begins nowhere."""
-    offsets = values.offsets
-    if not values.null_count:
-        return offsets
-    starts = pc.if_else(values.is_valid(), offsets[:-1], pa.scalar(None, offsets.type))
-    return pa.concat_arrays([starts, offsets[-1:]])
-
-
-def _struct(values: pa.StructArray, kind: pa.StructType) -> pa.StructArray:
-    given = {field.name.lower(): index for index, field in enumerate(values.type)}
-    parts = values.flatten()
-    arrays = [
-        conform(parts[given[field.name.lower()]], field.type)
-        if field.name.lower() in given
-        else pa.nulls(len(values), field.type)
-        for field in kind
-    ]
-    mask = values.is_null() if values.null_count else None
-    return pa.StructArray.from_arrays(arrays, fields=list(kind), mask=mask)
 
 
 def check_not_null(batch: pa.RecordBatch, schema: pa.Schema, table: str) -> None:

@@ -22,7 +22,7 @@ from deltasql.core.actions import Add, from_dict
 from deltasql.core.constraints import Constraint, quoted
 from deltasql.core.fit import Fit
 from deltasql.core.schema import arrow_schema, loose_schema
-from deltasql.data.align import conform, violation
+from deltasql.data.align import conformed, violation
 from deltasql.data.files import FilePlan, TableFiles
 from deltasql.objects import Directory, is_local, local_path
 from deltasql.parquet import adds_from_parquet
@@ -99,16 +99,16 @@ class FrameWrite:
             # Or each task writes a file of each partition.
             frame = frame.hint("rebalance", *(F.col(quoted(c)) for c in self.plan.partition_columns))
         # One action: the rows of a second one would be written again.
-        rows = frame.mapInArrow(partial(_write_batches, self.plan), "add string").collect()
+        rows = frame.mapInArrow(partial(_write_batches, self.plan, self.table), "add string").collect()
         return [from_dict(Add, msgspec.json.decode(row["add"])) for row in rows]
 
 
-def _write_batches(plan: FilePlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _write_batches(plan: FilePlan, table: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Runs in a Python worker of Spark's: the files of one task."""
     schema = loose_schema(arrow_schema(plan.schema_string))
     with TableFiles(plan) as files:
         for batch in batches:
-            arrays = [conform(values, field.type) for values, field in zip(batch.columns, schema, strict=True)]
+            arrays = [conformed(values, field, table) for values, field in zip(batch.columns, schema, strict=True)]
             files.write(pa.RecordBatch.from_arrays(arrays, schema=schema))
     texts = [msgspec.json.encode(add.to_dict()).decode() for add in files.adds]
     yield pa.RecordBatch.from_arrays([pa.array(texts, pa.string())], names=["add"])
