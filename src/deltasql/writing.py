@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from deltasql.core.actions import Add, CommitInfo, DeletionVector, Metadata, Protocol, Remove, from_dict
 from deltasql.core.changes import SERIALIZABLE, Reads, TableState
-from deltasql.core.constraints import needs_spark
 from deltasql.core.fit import DEFAULT, Fit, fit, nullable, parse_struct
 from deltasql.core.protocol import features_of, needed_features, protocol_for
 from deltasql.core.schema import (
@@ -25,7 +24,8 @@ from deltasql.core.schema import (
     schema_types,
     validate_schema,
 )
-from deltasql.data.align import aligned, check_not_null
+from deltasql.data.align import aligned
+from deltasql.data.checks import Checks, checks
 from deltasql.data.files import FilePlan, TableFiles, count_rows
 from deltasql.data.inputs import ArrowRows, arrow_rows, is_spark_frame
 from deltasql.errors import DatabaseError, UnsupportedFeature, UsageError, ValidationError
@@ -79,6 +79,13 @@ class WritePlan:
     shape: Shape
     files: FilePlan
     options: WriteOptions
+
+    def checks(self) -> Checks | None:
+        """What rows in Arrow form are checked by; None if there is anything that Spark has to evaluate."""
+        fit, metadata = self.shape.fit, self.shape.metadata
+        if any(DEFAULT in (field.get("metadata") or {}) for field in fit.absent):
+            return None
+        return checks(metadata.schema_string, metadata.configuration, self.options.where, self.state.name)
 
 
 class TableWriter:
@@ -141,14 +148,15 @@ class TableWriter:
     # --- Files
 
     def _write(self, plan: WritePlan, rows: Any) -> list[Add]:
-        if isinstance(rows, ArrowRows) and not plan.shape.wants_spark:
-            return write_arrow(plan, rows.batches())
-        from deltasql.spark.frames import conditions
+        own = plan.checks() if isinstance(rows, ArrowRows) else None
+        if own is not None:
+            return write_arrow(plan, own, rows.batches())
+        from deltasql.spark.frames import rules
         from deltasql.spark.write import FrameWrite
 
         frame: DataFrame = self._frame(rows) if isinstance(rows, ArrowRows) else rows
-        rules = conditions(plan.shape.fit, plan.shape.metadata.configuration)
-        return FrameWrite(plan.state.name, plan.files, plan.shape.fit, rules).run(frame)
+        asked = rules(plan.shape.fit, plan.shape.metadata.configuration, plan.options.where)
+        return FrameWrite(plan.state.name, plan.files, plan.shape.fit, asked).run(frame)
 
     def _frame(self, rows: ArrowRows) -> DataFrame:
         return self._spark().createDataFrame(rows.reader.read_all())
@@ -195,12 +203,6 @@ class Shape:
     """A new one, if the schema needs features that the table does not have."""
     is_new: bool
 
-    @property
-    def wants_spark(self) -> bool:
-        """Is there anything to evaluate in the rows?"""
-        defaults = any(DEFAULT in (field.get("metadata") or {}) for field in self.fit.absent)
-        return defaults or needs_spark(self.fit.schema, self.metadata.configuration)
-
 
 def struct_of(rows: Any) -> Any:
     """The columns of rows in Delta's words."""
@@ -237,15 +239,13 @@ def _metadata(state: TableState) -> Metadata:
     return state.metadata
 
 
-def write_arrow(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> list[Add]:
+def write_arrow(plan: WritePlan, checked: Checks, batches: Iterable[pa.RecordBatch]) -> list[Add]:
     """Write rows that need nothing but Arrow, here or in a worker of Spark's."""
-    table = plan.state.name
-    schema = arrow_schema(plan.files.schema_string)
-    loose = loose_schema(schema)
+    schema = loose_schema(arrow_schema(plan.files.schema_string))
     with TableFiles(plan.files) as files:
         for batch in batches:
-            shaped = aligned(batch, plan.shape.fit, loose, table)
-            check_not_null(shaped, schema, table)
+            shaped = aligned(batch, plan.shape.fit, schema, plan.state.name)
+            checked.check(shaped)
             files.write(shaped)
     return files.adds
 

@@ -24,22 +24,28 @@ class Constraint:
     sql: str
 
 
-def constraints(schema: Json, configuration: Mapping[str, str]) -> list[Constraint]:
-    """All of a table's constraints, but for the values of generated columns."""
-    found = list(_not_null(schema["fields"], "", ""))
-    for field in schema["fields"]:
-        found += _of_column(field)
+def not_null(schema: Json) -> list[Constraint]:
+    """What must be there."""
+    return list(_not_null(schema["fields"], "", ""))
+
+
+def conditions(schema: Json, configuration: Mapping[str, str]) -> list[Constraint]:
+    """What else must be true of a row, but for the values of generated columns."""
+    found = [constraint for field in schema["fields"] for constraint in _of_column(field)]
     for key in sorted(configuration):
         if key.startswith(CHECK):
             found.append(Constraint(key.removeprefix(CHECK), configuration[key]))
     return found
 
 
-def needs_spark(schema: Json, configuration: Mapping[str, str]) -> bool:
-    """Is there a constraint, or a column, whose expression only Spark evaluates?"""
-    expressions = {GENERATED, _INVARIANT, _CHAR_METADATA}
-    columns = any(expressions & (field.get("metadata") or {}).keys() for field in schema["fields"])
-    return columns or any(key.startswith(CHECK) for key in configuration)
+def replacing(where: str) -> Constraint:
+    """Rows that take the place of those for which a condition is true must be such rows."""
+    return Constraint(f"overwrite where {where}", where)
+
+
+def has_generated(schema: Json) -> bool:
+    """Is there a column whose values follow from others?"""
+    return any(GENERATED in (field.get("metadata") or {}) for field in schema["fields"])
 
 
 def quoted(name: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from deltasql.core.constraints import Constraint, constraints, quoted
+from deltasql.core.constraints import Constraint, conditions, not_null, quoted, replacing
 from deltasql.core.fit import DEFAULT, GENERATED, Fit
 from deltasql.core.schema import DeltaType, Json
 
@@ -95,9 +95,12 @@ def _ddl(type_: DeltaType) -> str:
     return f"map<{_ddl(type_['keyType'])}, {_ddl(type_['valueType'])}>"
 
 
-def conditions(fit: Fit, configuration: Mapping[str, str]) -> list[Constraint]:
-    """What is to hold for the aligned rows: the table's constraints, and that generated columns are what they say."""
-    found = constraints(fit.schema, configuration)
+def rules(fit: Fit, configuration: Mapping[str, str], where: str | None) -> list[Constraint]:
+    """What is to hold for the aligned rows: the table's constraints, that generated columns are what they say, and the
+    condition that the rows take the place of others by."""
+    found = not_null(fit.schema) + conditions(fit.schema, configuration)
+    if where is not None:
+        found.append(replacing(where))
     for field in fit.schema["fields"]:
         name, expression = field["name"], (field.get("metadata") or {}).get(GENERATED)
         if expression is not None and name in fit.sources:
