@@ -6,7 +6,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -25,16 +25,20 @@ from deltasql.core.schema import (
     validate_schema,
 )
 from deltasql.data.align import aligned
-from deltasql.data.checks import Checks, checks
+from deltasql.data.carve import Carved, carve, carve_partitions
+from deltasql.data.checks import Checks, checks, exact_filter
 from deltasql.data.files import FilePlan, TableFiles, count_rows
 from deltasql.data.inputs import ArrowRows, arrow_rows, is_spark_frame
 from deltasql.errors import DatabaseError, UnsupportedFeature, UsageError, ValidationError
-from deltasql.store import Store
+from deltasql.store import Snapshot, Store
+from deltasql.store.reader import parse_where
 from deltasql.store.snapshots import Moved
 from deltasql.transaction import MultiTableTransaction
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from deltasql.core.predicates import Predicate
 
 _log = logging.getLogger(__name__)
 
@@ -111,6 +115,7 @@ class TableWriter:
         options.check(state)
         shape = _shape(state, _metadata(state), given, options)
         metadata = shape.metadata
+        parse_where(options.where, state)  # before anything is written
         files = FilePlan(
             state.location,
             dict(self._options),
@@ -127,15 +132,13 @@ class TableWriter:
     def stage(self, txn: MultiTableTransaction, plan: WritePlan, adds: Sequence[Add]) -> dict[str, str]:
         """Stage the files of a plan, and what they replace."""
         state, shape, options = plan.state, plan.shape, plan.options
-        removes: list[Remove] = []
-        reads, isolation = None, None
-        if options.mode == OVERWRITE:
-            removes, reads, isolation = self._replaced(txn, plan, adds)
-        metrics = _metrics(adds, removes)
+        replaced = self._replaced(txn, plan, adds) if options.mode == OVERWRITE else _Replaced()
+        removes, kept, reads, isolation = replaced.removes, replaced.kept, replaced.reads, replaced.isolation
+        metrics = _metrics(adds, kept, removes)
         info = CommitInfo("WRITE", _parameters(options, shape.metadata), metrics)
         if shape.is_new:
             txn.reshape(state, shape.metadata, shape.protocol)
-        txn.stage_on(state, [*adds, *removes, info], reads=reads, isolation=isolation)
+        txn.stage_on(state, [*adds, *kept, *removes, info], reads=reads, isolation=isolation)
         return metrics
 
     def give_up(self, txn: MultiTableTransaction) -> None:
@@ -163,34 +166,63 @@ class TableWriter:
 
     # --- What is overwritten
 
-    def _replaced(
-        self, txn: MultiTableTransaction, plan: WritePlan, adds: Sequence[Add]
-    ) -> tuple[list[Remove], Reads, str | None]:
-        """The files that go, what was read to know them, and how strictly that is judged."""
+    def _replaced(self, txn: MultiTableTransaction, plan: WritePlan, adds: Sequence[Add]) -> _Replaced:
+        """What a write takes the place of."""
         state, options = plan.state, plan.options
-        if options.where is not None:
-            raise UnsupportedFeature(f"table {state.name}: overwrite(where=…) is not there yet", table=state.name)
-        if not options.dynamic:
+        if options.where is None and not options.dynamic:
             txn.forget_files(state)
-        elif txn.has_files(state):
+            removes = _removes(self._live(state)) if state.version >= 0 else []
+            return _Replaced(removes, reads=Reads(whole_table=True), isolation=SERIALIZABLE)
+        if txn.has_files(state):
             raise UnsupportedFeature(
-                f"table {state.name}: a transaction cannot overwrite partitions after it wrote to the table",
+                f"table {state.name}: a transaction cannot overwrite some rows of a table after it wrote to it: "
+                f"overwrite them first, or in a transaction of their own",
                 table=state.name,
             )
-        removes = _removes(self._live(state)) if state.version >= 0 else []
-        if options.dynamic:
-            return *_in_partitions(removes, adds, state), None
-        return removes, Reads(whole_table=True), SERIALIZABLE
+        if options.where is not None:
+            return self._carved(plan, options.where)
+        return _in_partitions(_removes(self._live(state)), adds, state)
 
-    def _live(self, state: TableState) -> pa.Table:
-        """The files that were live when the write was planned."""
+    def _carved(self, plan: WritePlan, where: str) -> _Replaced:
+        """Files with rows for which a condition is true go; their other rows are written again."""
+        state, metadata = plan.state, plan.shape.metadata
+        predicate = parse_where(where, state)
+        files = self._live(state, predicate)
+        snapshot = Snapshot(
+            state.table_id, state.name, state.version, metadata, state.protocol or Protocol(), files, state.location
+        )
+        goes = exact_filter(where, metadata.schema_string, state.name)
+        if goes is None:
+            carved = self._carve_by_spark(plan, snapshot, where)
+        elif predicate is not None and predicate.partition_only:
+            carved = carve_partitions(snapshot, goes)
+        else:
+            carved = carve(snapshot, self._options, where, goes, plan.files)
+        return _Replaced(_removes(carved.gone), carved.kept, Reads((where,), frozenset(files["path"].to_pylist())))
+
+    def _carve_by_spark(self, plan: WritePlan, snapshot: Snapshot, where: str) -> Carved:
+        raise UnsupportedFeature(f"table {plan.state.name}: {where} is not there yet", table=snapshot.name)
+
+    def _live(self, state: TableState, predicate: Predicate | None = None) -> pa.Table:
+        """The files that were live when the write was planned; those that may hold matching rows."""
         try:
-            found = self._store.files(state)
+            found = self._store.files(state, predicate)
             if found.version == state.version:
                 return found.files
         except Moved:
             _log.debug("table %s has another schema now", state.name)
-        return self._store.files_at(state, state.version)
+        return self._store.files_at(state, state.version, predicate)
+
+
+@dataclass(frozen=True, slots=True)
+class _Replaced:
+    """What an overwrite takes away, and what was read to know it."""
+
+    removes: list[Remove] = field(default_factory=list)
+    kept: list[Add] = field(default_factory=list)
+    """Files with the rows that stay of those that are removed."""
+    reads: Reads = field(default_factory=Reads)
+    isolation: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,17 +301,17 @@ def _removes(files: pa.Table) -> list[Remove]:
     ]
 
 
-def _in_partitions(removes: Sequence[Remove], adds: Sequence[Add], state: TableState) -> tuple[list[Remove], Reads]:
+def _in_partitions(removes: Sequence[Remove], adds: Sequence[Add], state: TableState) -> _Replaced:
     """Those of the files that lie where new ones do."""
     columns = _metadata(state).partition_columns
     replaced = {tuple(add.partition_values[c] for c in columns): add.partition_values for add in adds}
     gone = [r for r in removes if tuple((r.partition_values or {}).get(c) for c in columns) in replaced]
     files = frozenset(r.path for r in gone)
     if len(replaced) > _MOST_PARTITIONS:
-        return gone, Reads(files=files, whole_table=True)
+        return _Replaced(gone, reads=Reads(files=files, whole_table=True))
     types = {f.name: f.type for f in arrow_schema(_metadata(state).schema_string)}
     where = " OR ".join(f"({_condition(values, types)})" for values in replaced.values())
-    return gone, Reads((where,) if where else (), files)
+    return _Replaced(gone, reads=Reads((where,) if where else (), files))
 
 
 def _condition(values: Mapping[str, str | None], types: Mapping[str, pa.DataType]) -> str:
@@ -300,12 +332,14 @@ def _condition(values: Mapping[str, str | None], types: Mapping[str, pa.DataType
 _SQL = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
 
 
-def _metrics(adds: Sequence[Add], removes: Sequence[Remove]) -> dict[str, str]:
+def _metrics(adds: Sequence[Add], kept: Sequence[Add], removes: Sequence[Remove]) -> dict[str, str]:
     metrics = {
-        "numFiles": len(adds),
+        "numFiles": len(adds) + len(kept),
         "numOutputRows": count_rows(adds),
-        "numOutputBytes": sum(add.size for add in adds),
+        "numOutputBytes": sum(add.size for add in (*adds, *kept)),
     }
+    if kept:
+        metrics["numCopiedRows"] = count_rows(kept)
     if removes:
         metrics["numRemovedFiles"] = len(removes)
     return {name: str(value) for name, value in metrics.items()}

@@ -273,6 +273,61 @@ class TestOverwriting:
             tx.commit()
         assert [row["id"] for row in read(table)] == [2]
 
+    def test_the_rows_of_a_partition(self, make_table: Make) -> None:
+        table = make_table(partition_by=["day"])
+        other = DAY + dt.timedelta(1)
+        table.append(pa.table({"id": [1, 2, 3], "day": [DAY, other, None]}))
+        before = {
+            p
+            for p, v in zip(*(table.files()[c].to_pylist() for c in ("path", "partition_values")), strict=True)
+            if v["day"] != "2026-01-01"
+        }
+        result = table.overwrite(pa.table({"id": [4, 5], "day": [DAY, DAY]}), where="day = '2026-01-01'")
+        assert [row["id"] for row in read(table)] == [2, 3, 4, 5]
+        assert before < set(table.files()["path"].to_pylist())
+        assert (result.metrics["numFiles"], result.metrics["numRemovedFiles"]) == ("1", "1")
+        assert table.history(1)[0].parameters["predicate"] == "day = '2026-01-01'"
+
+    def test_some_rows_of_files(self, make_table: Make) -> None:
+        table = make_table()
+        for ids in ([1, 2, 3], [4, 5, 6], [7, 8, 9]):
+            table.append(pa.table({"id": ids, "amount": [0.5, None, 2.5]}))
+        files = table.files()["path"].to_pylist()
+        result = table.overwrite(pa.table({"id": [3], "amount": [99.0]}), where="id >= 2 AND id < 5 AND id = id")
+        assert [(row["id"], row["amount"]) for row in read(table)] == [
+            (1, 0.5), (3, 99.0), (5, None), (6, 2.5), (7, 0.5), (8, None), (9, 2.5),
+        ]  # fmt: skip
+        assert files[2] in table.files()["path"].to_pylist()
+        assert (result.metrics["numRemovedFiles"], result.metrics["numCopiedRows"]) == ("2", "3")
+
+    def test_rows_outside_of_the_condition_are_refused(self, make_table: Make) -> None:
+        table = make_table(partition_by=["day"])
+        table.append(pa.table({"id": [1], "day": [DAY]}))
+        for day in (DAY + dt.timedelta(1), None):
+            with pytest.raises(deltasql.ConstraintViolation, match="overwrite where day = '2026-01-01'"):
+                table.overwrite(pa.table({"id": [2], "day": pa.array([day], pa.date32())}), where="day = '2026-01-01'")
+        assert [row["id"] for row in read(table)] == [1]
+
+    def test_a_condition_that_makes_no_sense(self, make_table: Make) -> None:
+        table = make_table()
+        for where, problem in (("nothing = 1", "no column 'nothing'"), ("id =", "no condition")):
+            with pytest.raises(deltasql.ValidationError, match=problem):
+                table.overwrite(pa.table({"id": [1]}), where=where)
+        assert data_files(table) == []
+
+    def test_only_the_same_rows_conflict(self, lake: deltasql.Lake, make_table: Make) -> None:
+        table = make_table(partition_by=["day"])
+        other = DAY + dt.timedelta(1)
+        table.append(pa.table({"id": [1, 2], "day": [DAY, other]}))
+        tx, late = lake.begin(), lake.begin()
+        tx.write(table, pa.table({"id": [3], "day": [DAY]}), mode="overwrite", where="day = '2026-01-01'")
+        late.write(table, pa.table({"id": [4], "day": [DAY]}), mode="overwrite", where="day = '2026-01-01'")
+        table.overwrite(pa.table({"id": [5], "day": [other]}), where="day = '2026-01-02'")
+        tx.commit()
+        with pytest.raises(deltasql.CommitConflict):
+            late.commit()
+        assert [row["id"] for row in read(table)] == [3, 5]
+
     def test_dynamic_partitions(self, make_table: Make) -> None:
         table = make_table(partition_by=["day"])
         days = [DAY, DAY + dt.timedelta(1), None]
