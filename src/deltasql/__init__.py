@@ -41,6 +41,7 @@ from deltasql.errors import (
     VersionConflict,
 )
 from deltasql.mirror import Mirror, MirrorReport, MirrorStatus
+from deltasql.sessions import register
 from deltasql.store import HistoryEntry, Snapshot, SqlTxnLogReader, Store, TableInfo
 from deltasql.transaction import MultiTableTransaction, SqlTxnLogWriter
 
@@ -97,4 +98,5 @@ __all__ = [
     "VersionConflict",
     "begin",
     "connect",
+    "register",
 ]

@@ -38,7 +38,7 @@ from deltasql.errors import (
 )
 from deltasql.mirror import Mirror
 from deltasql.parquet import ParquetFile, adds_from_parquet
-from deltasql.store import HistoryEntry, SqlTxnLogReader, Store, TableInfo
+from deltasql.store import HistoryEntry, Snapshot, SqlTxnLogReader, Store, TableInfo
 from deltasql.store.reader import Moment, moment
 from deltasql.transaction import MultiTableTransaction
 from deltasql.writing import TableWriter, WriteOptions, struct_of
@@ -290,6 +290,10 @@ class Table:
     ) -> pa.Table:
         """The live files; with a predicate only those that may hold matching rows."""
         return self._reader.files(self.id, where, version, timestamp)
+
+    def snapshot(self, version: int | None = None, timestamp: Moment | None = None) -> Snapshot:
+        """Schema, properties and files at one version, as a value."""
+        return self._reader.snapshot(self.id, version, timestamp)
 
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
         """Commits, newest first."""

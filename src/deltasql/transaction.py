@@ -63,6 +63,7 @@ class MultiTableTransaction:
         author: str | None = None,
         message: str | None = None,
         app: tuple[str, int] | None = None,
+        txn_id: str | None = None,
     ) -> None:
         config = store.config
         self._store = store
@@ -77,7 +78,7 @@ class MultiTableTransaction:
         self._app = _app(app)
         self._staged: dict[str, _Staged] = {}
         self._over: str | None = None
-        self.id = str(uuid.uuid4())
+        self.id = txn_id or str(uuid.uuid4())
         self.token = file_token(self.id)
         """In the name of a file, it tells that this transaction wrote it: adding it needs no look-up."""
         self.results: dict[str, Committed] = {}

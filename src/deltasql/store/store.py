@@ -13,6 +13,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from deltasql.config import Config
+from deltasql.core.canonical import LoggedCommit
 from deltasql.core.changes import TableCommit, TableState
 from deltasql.core.uri import split_name
 from deltasql.core.validate import validate
@@ -23,10 +24,11 @@ from deltasql.store.bounds import BoundsWriter
 from deltasql.store.commit import Committed, Landed, Transaction, commit
 from deltasql.store.contents import Contents, contents
 from deltasql.store.database import Database
-from deltasql.store.outbox import Outbox
+from deltasql.store.outbox import Outbox, read_commits
 from deltasql.store.records import HistoryEntry, TableInfo
 from deltasql.store.rows import metadata_of, protocol_of
 from deltasql.store.snapshots import FilesAt, Snapshots
+from deltasql.store.sqlstate import translated
 
 if TYPE_CHECKING:
     from deltasql.core.predicates import Predicate
@@ -155,6 +157,11 @@ class Store:
         """The versions that a transaction became; empty if it did not land."""
         rows = self._database.rows("committed", txn_id=txn_id)
         return {str(row["table_id"]): row["version"] for row in rows}
+
+    def commits(self, state: TableState, versions: Sequence[int]) -> dict[int, LoggedCommit]:
+        """What versions of a table hold."""
+        with translated(), self._database.connection() as connection:
+            return read_commits(connection, state.table_key, list(versions))
 
     def history(self, state: TableState, limit: int | None = None) -> list[HistoryEntry]:
         """Commits, newest first."""

@@ -271,7 +271,8 @@ where v.table_key = {table_key} and v.version > {version} and r.add_commit_id is
 
 -- begin_write --
 -- A transaction is about to write files of a table.
-insert into dl_writes (txn_id, table_key) values (%(txn_id)s, %(table_key)s) on conflict do nothing
+insert into dl_writes (txn_id, table_key) values (%(txn_id)s, %(table_key)s)
+on conflict (txn_id, table_key) do update set started_at = clock_timestamp()
 
 -- end_write --
 -- A transaction writes no more files.

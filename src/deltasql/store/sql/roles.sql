@@ -17,6 +17,7 @@ grant insert on dl_tables, dl_transactions, dl_table_versions, dl_add_files, dl_
     dl_partitions, dl_partition_files, dl_column_bounds, dl_metadata_updates, dl_protocol_updates, dl_txn_actions, dl_domain_metadata,
     dl_mirror_status, dl_writes to deltasql_writer;
 grant delete on dl_writes to deltasql_writer;
+grant update (started_at) on dl_writes to deltasql_writer;
 grant update (current_version, shape_version, num_files, committed_at, properties, dropped_at) on dl_tables to deltasql_writer;
 grant usage on sequence dl_commit_ids to deltasql_writer;
 

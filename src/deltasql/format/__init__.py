@@ -1,0 +1,1 @@
+"""`format("deltasql")`: a lake's tables for sessions that know nothing else of deltasql."""

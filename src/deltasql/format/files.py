@@ -1,0 +1,62 @@
+"""What the processes of Spark's share: how to open the lake, and which files a task reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from deltasql.catalog import Lake, connect
+from deltasql.data.scan import scan
+from deltasql.store import Snapshot
+
+_TASK_BYTES = 128 * 1024 * 1024
+_TASK_FILE_BYTES = 4 * 1024 * 1024
+"""What opening a file costs, as bytes that are read meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class LakeAddress:
+    """How a process of Spark's opens the lake."""
+
+    url: str | None
+    config: Mapping[str, Any]
+    storage_options: Mapping[str, str]
+
+    @contextmanager
+    def open(self) -> Iterator[Lake]:
+        with connect(self.url, config=self.config, storage_options=self.storage_options) as lake:
+            yield lake
+
+
+class FilesPartition(InputPartition):
+    """Some files of a snapshot, for one task."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__(None)
+        self.snapshot = snapshot
+
+
+def read_files(partition: InputPartition, options: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
+    """The rows of a task's files."""
+    if not isinstance(partition, FilesPartition):
+        raise TypeError(f"{type(partition).__name__} is not a partition of this source")
+    return iter(scan(partition.snapshot, options, None, None).batches())
+
+
+def packed(snapshot: Snapshot) -> list[FilesPartition]:
+    """A snapshot's files in the order of the log, so many for a task that it reads about 128 MiB."""
+    tasks, start, size = [], 0, 0
+    sizes = snapshot.files["size"].to_pylist()
+    for place, one in enumerate(sizes):
+        cost = one + _TASK_FILE_BYTES
+        if place > start and size + cost > _TASK_BYTES:
+            tasks.append((start, place))
+            start, size = place, 0
+        size += cost
+    tasks += [(start, len(sizes))] if sizes else []
+    return [FilesPartition(replace(snapshot, files=snapshot.files.slice(a, b - a))) for a, b in tasks]

@@ -1,0 +1,103 @@
+"""`spark.read.format("deltasql")`, `df.write.format("deltasql")` and their streams, as a Python data source.
+
+The convenience, not the scan engine: rows pass through Python's workers, Spark hands down neither columns nor filters.
+`Table.df` and `Table.append` are faster, and check what only Spark can evaluate.
+
+Spark plans, reads, writes and commits in processes of its own: each opens the lake for itself, and what they share is
+pickled. A task reads or writes files without the database.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    InputPartition,
+)
+from pyspark.sql.types import StructType
+
+from deltasql.errors import UsageError
+from deltasql.format.files import FilesPartition, LakeAddress, packed, read_files
+from deltasql.format.stream import StreamReader
+from deltasql.format.write import BatchWriter, StreamWriter
+from deltasql.store import Snapshot
+
+FORMAT = "deltasql"
+
+
+def register(
+    spark: SparkSession,
+    url: str | None = None,
+    *,
+    config: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> None:
+    """Let a session read and write the tables of a lake by `format("deltasql")`."""
+    address = LakeAddress(url, dict(config or {}), dict(storage_options or {}))
+    spark.dataSource.register(type("DeltaSqlSource", (_Source,), {"address": address}))
+
+
+class _Source(DataSource):
+    """One table, named by `load("shop.orders")`."""
+
+    address: LakeAddress
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def _table(self) -> str:
+        table = self.options.get("path") or self.options.get("table")
+        if not table:
+            raise UsageError('name the table, as in spark.read.format("deltasql").load("shop.orders")')
+        return str(table)
+
+    def _version(self) -> dict[str, Any]:
+        version, timestamp = self.options.get("versionAsOf"), self.options.get("timestampAsOf")
+        if version is not None and not version.isdigit():
+            raise UsageError(f"versionAsOf is a whole number, got {version!r}", value=version)
+        return {"version": None if version is None else int(version), "timestamp": timestamp}
+
+    def _snapshot(self) -> Snapshot:
+        with self.address.open() as lake:
+            snapshot: Snapshot = lake.table(self._table()).snapshot(**self._version())
+            return snapshot
+
+    def schema(self) -> StructType:
+        return spark_schema(self._snapshot().metadata.schema_string)
+
+    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
+        return _Reader(self._snapshot(), self.address.storage_options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        return BatchWriter.of(self.address, self._table(), schema, dict(self.options), overwrite=overwrite)
+
+    def streamReader(self, schema: StructType) -> Any:  # noqa: ARG002
+        return StreamReader(self.address, self._table(), dict(self.options))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
+        return StreamWriter.of(self.address, self._table(), schema, dict(self.options), overwrite=overwrite)
+
+
+def spark_schema(schema_string: str) -> StructType:
+    """A table's columns as Spark knows them."""
+    return StructType.fromJson(json.loads(schema_string))
+
+
+class _Reader(DataSourceReader):
+    def __init__(self, snapshot: Snapshot, options: Mapping[str, str]) -> None:
+        self._snapshot = snapshot
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return packed(self._snapshot) or [FilesPartition(self._snapshot)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_files(partition, self._options)

@@ -1,0 +1,206 @@
+"""Reading a table as a stream: the rows that it has, then those of each commit, so many files at a time.
+
+An offset says what comes next: `version` and `index`, the next file of it. With `snapshot` the files are those that the
+table has at the version, without it those that the version adds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
+
+from deltasql.catalog import connect
+from deltasql.core.actions import Add
+from deltasql.core.canonical import LoggedCommit
+from deltasql.errors import UnsupportedFeature, UsageError
+from deltasql.format.files import LakeAddress, packed, read_files
+from deltasql.store import Snapshot
+
+Offset = dict[str, Any]
+_VERSIONS_AT_ONCE = 100
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans in one process, which keeps the lake open; tasks read files."""
+
+    def __init__(self, address: LakeAddress, table: str, options: Mapping[str, str]) -> None:
+        given = {key.lower(): value for key, value in options.items()}
+        self._address = address
+        self._table = table
+        self._starting = given.get("startingversion")
+        self._skip_changes = given.get("skipchangecommits", "false").lower() == "true"
+        self._most = _positive(given.get("maxfilespertrigger"), table)
+        self._last: int | None = None
+        self._planner: _Planner | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_planner": None}
+
+    def _planning(self) -> _Planner:
+        if self._planner is None:
+            self._planner = _Planner(self._address, self._table, skip_changes=self._skip_changes)
+        return self._planner
+
+    def initialOffset(self) -> Offset:
+        head = self._planning().head()
+        if self._starting is None:
+            return _at(head, snapshot=True)
+        if self._starting.lower() == "latest":
+            return _at(head + 1)
+        if not self._starting.isdigit() or int(self._starting) > head + 1:
+            raise UsageError(
+                f"table {self._table}: startingVersion is 'latest' or a version from 0 to {head + 1}, got "
+                f"{self._starting!r}",
+                table=self._table,
+                value=self._starting,
+            )
+        return _at(int(self._starting))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxFiles(self._most) if self._most else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._last = self._planning().head()
+
+    def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
+        """How far the next batch goes. Before Spark 4.2 nothing is given: it goes all the way."""
+        head = self._planning().head() if self._last is None else self._last
+        if start is None or not isinstance(limit, ReadMaxFiles):
+            return _at(head + 1) if start is None else max(start, _at(head + 1), key=_order)
+        return self._planning().advance(start, head, limit.max_files)
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        return self._planning().partitions(start, end)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_files(partition, self._address.storage_options)
+
+    def stop(self) -> None:
+        if self._planner is not None:
+            self._planner.close()
+
+
+def _at(version: int, index: int = 0, *, snapshot: bool = False) -> Offset:
+    return {"version": version, "index": index, "snapshot": snapshot}
+
+
+def _order(offset: Offset) -> tuple[int, bool, int]:
+    """A version's snapshot comes before what later versions add."""
+    return offset["version"], not offset["snapshot"], offset["index"]
+
+
+def _positive(text: str | None, table: str) -> int | None:
+    if text is None:
+        return None
+    if not text.isdigit() or int(text) < 1:
+        raise UsageError(f"table {table}: maxFilesPerTrigger is a whole number from 1 on, got {text!r}", value=text)
+    return int(text)
+
+
+class _Planner:
+    """What the log says about a stream."""
+
+    def __init__(self, address: LakeAddress, table: str, *, skip_changes: bool) -> None:
+        self._lake = connect(address.url, config=address.config, storage_options=address.storage_options)
+        self._table = self._lake.table(table)
+        self._skip_changes = skip_changes
+        self._snapshot = self._table.snapshot()
+        self._initial: tuple[int, Snapshot] | None = None
+
+    def close(self) -> None:
+        self._lake.close()
+
+    def head(self) -> int:
+        return self._table.version
+
+    def advance(self, start: Offset, head: int, files: int) -> Offset:
+        """The offset after so many files, or after the head."""
+        position = dict(start)
+        if position["snapshot"]:
+            count = self._initial_snapshot(position["version"]).files.num_rows
+            taken = min(files, count - position["index"])
+            files -= taken
+            if position["index"] + taken < count:
+                return _at(position["version"], position["index"] + taken, snapshot=True)
+            position = _at(position["version"] + 1)
+        for version, adds in self._added(position["version"], head):
+            left = len(adds) - (position["index"] if version == position["version"] else 0)
+            if left > files:
+                return _at(version, len(adds) - left + files)
+            files -= left
+        return _at(max(head + 1, position["version"]))
+
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        tasks: list[InputPartition] = []
+        first, index = start["version"], start["index"]
+        if start["snapshot"]:
+            whole = self._initial_snapshot(first)
+            stop = end["index"] if end["snapshot"] else whole.files.num_rows
+            tasks += packed(replace(whole, files=whole.files.slice(index, stop - index)))
+            first, index = first + 1, 0
+        if end["snapshot"]:
+            return tasks
+        adds: list[Add] = []
+        for version, found in self._added(first, end["version"] if end["index"] else end["version"] - 1):
+            begin = index if version == first else 0
+            adds += found[begin : end["index"] if version == end["version"] else None]
+        return tasks + packed(replace(self._snapshot, files=_files(adds, self._snapshot)))
+
+    def _initial_snapshot(self, version: int) -> Snapshot:
+        if self._initial is None or self._initial[0] != version:
+            self._initial = version, self._table.snapshot(version=version)
+        return self._initial[1]
+
+    def _added(self, first: int, last: int) -> Iterator[tuple[int, list[Add]]]:
+        """The files that each version adds rows with."""
+        state = self._table.state()
+        for start in range(first, last + 1, _VERSIONS_AT_ONCE):
+            versions = range(start, min(start + _VERSIONS_AT_ONCE, last + 1))
+            for version, commit in sorted(self._lake.store.commits(state, versions).items()):
+                yield version, self._rows_of(commit)
+
+    def _rows_of(self, commit: LoggedCommit) -> list[Add]:
+        name = self._table.name
+        schema = commit.metadata.schema_string if commit.metadata else None
+        if schema is not None and schema != self._snapshot.metadata.schema_string:
+            self._refuse_schema(commit, name)
+        if any(remove.data_change for remove in commit.removes):
+            if self._skip_changes:
+                return []
+            raise UnsupportedFeature(
+                f"table {name}: version {commit.version} removes or changes rows, which a stream cannot take back: "
+                f"the option skipChangeCommits leaves such commits out",
+                table=name,
+            )
+        return [add for add in commit.adds if add.data_change]
+
+    def _refuse_schema(self, commit: LoggedCommit, name: str) -> None:
+        """A version before the stream began is read by the schema of today; a later one changes it under the stream."""
+        if commit.version > self._snapshot.version:
+            raise UnsupportedFeature(
+                f"table {name}: version {commit.version} changes the schema: start the stream again to read on with it",
+                table=name,
+            )
+
+
+def _files(adds: Sequence[Add], snapshot: Snapshot) -> pa.Table:
+    """Files as a snapshot has them."""
+    schema = snapshot.files.schema
+    columns = snapshot.metadata.partition_columns
+    values = [{c: add.partition_values.get(c) for c in columns} for add in adds]
+    known = {
+        "path": [add.path for add in adds],
+        "size": [add.size for add in adds],
+        "partition_values": values,
+        "deletion_vector": [None if add.deletion_vector is None else "there is one" for add in adds],
+    }
+    arrays = [
+        pa.array(known[field.name], field.type) if field.name in known else pa.nulls(len(adds), field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)
