@@ -206,7 +206,7 @@ _CASTS: dict[str, Callable[[Value], Value]] = {
 # --- Against a column
 
 _INT_DIGITS = 20  # Spark compares a BIGINT with a decimal as DECIMAL(20, 0)
-_ZONE = "its time has no zone, so Spark takes that of the session: write one, as in TIMESTAMP '2026-01-31 12:00:00Z'"
+_ZONE = "it depends on the time zone of Spark's session: compare a TIMESTAMP with one such as '2026-01-31T12:00:00Z'"
 _ROUNDED = "Spark compares decimals with this as doubles, which are rounded: write a number such as 1.5, without E"
 _SINGLE = "the column is FLOAT, and some modes of Spark round the number to one"
 _NARROW = "some modes of Spark cast the text to the column's type, where it does not fit"

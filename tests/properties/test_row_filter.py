@@ -1,0 +1,229 @@
+"""Rows read with a predicate are those that Spark's `where` keeps, in every mode of Spark, or the predicate is refused."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import reduce
+from itertools import groupby, islice
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+import deltasql
+from deltasql.core.predicates import Predicate
+from tests.properties.test_pruning import (
+    COLUMNS,
+    OPERATORS,
+    PARTITIONS,
+    Col,
+    Lit,
+    Pred,
+    conditions_of,
+    denied,
+    one_of,
+    predicates,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROWS = 120
+
+
+def some_rows() -> pa.Table:
+    """Each value of each column at least once, nulls everywhere, in an order of chance."""
+    chance = random.Random(7)
+    columns: dict[str, pa.Array] = {"row": pa.array(range(ROWS), pa.int64())}
+    for col in COLUMNS + PARTITIONS:
+        values: list[Any] = [*col.values, None, None]
+        values += chance.choices(values, k=ROWS - len(values))
+        chance.shuffle(values)
+        array = pa.array(values, col.type)
+        columns[col.path[0]] = array if len(col.path) == 1 else nested(array, chance)
+    return pa.table(columns)
+
+
+def nested(values: pa.Array, chance: random.Random) -> pa.Array:
+    """In a struct that is null itself here and there."""
+    mask = pa.array([chance.random() < 0.1 for _ in values])
+    return pa.StructArray.from_arrays([values], names=["Deep"], mask=mask)
+
+
+@pytest.fixture(scope="module")
+def table(embedded_lake: deltasql.Lake, tmp_path_factory: pytest.TempPathFactory) -> deltasql.Table:
+    """Partitioned, in files of several row groups."""
+    rows = some_rows()
+    root = tmp_path_factory.mktemp("rows")
+    made = embedded_lake.create_table("row_filter.t", rows.schema, location=str(root), partition_by=["p_day"])
+    files, values = [], []
+    for number, day in enumerate(pc.unique(rows["p_day"])):
+        chosen = pc.equal(rows["p_day"], day) if day.is_valid else rows["p_day"].is_null()
+        files.append(f"{number}.parquet")
+        values.append({"p_day": str(day) if day.is_valid else None})
+        pq.write_table(rows.filter(chosen).drop_columns("p_day"), root / files[-1], row_group_size=5)
+    made.add_files(files, partition_values=values)
+    return made
+
+
+@pytest.fixture(scope="module")
+def frame(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> DataFrame:
+    """The same rows in Spark."""
+    path = tmp_path_factory.mktemp("spark") / "rows.parquet"
+    pq.write_table(some_rows(), path)
+    return spark_session.read.parquet(str(path)).repartition(1).cache()
+
+
+@contextmanager
+def ansi(spark: SparkSession, enabled: bool) -> Iterator[None]:
+    before = spark.conf.get("spark.sql.ansi.enabled")
+    spark.conf.set("spark.sql.ansi.enabled", enabled)
+    try:
+        yield
+    finally:
+        spark.conf.set("spark.sql.ansi.enabled", before)
+
+
+Kept = Callable[[str], set[int]]
+
+
+def by_where(frame: DataFrame, conditions: list[str]) -> list[set[int]]:
+    """The rows of each condition as `where` keeps them, by one job for all."""
+    parts = [frame.where(text).selectExpr(f"{i} AS i", "row") for i, text in enumerate(conditions)]
+    found: list[set[int]] = [set() for _ in conditions]
+    for i, row in reduce(lambda a, b: a.unionAll(b), parts).collect():
+        found[i].add(row)
+    return found
+
+
+def by_value(frame: DataFrame, conditions: list[str]) -> list[set[int]]:
+    """The same from the conditions' values, which Spark is much faster with."""
+    found: list[set[int]] = [set() for _ in conditions]
+    for row, *values in frame.selectExpr("row", *(f"({text})" for text in conditions)).collect():
+        for rows in (rows for rows, value in zip(found, values, strict=True) if value):
+            rows.add(row)
+    return found
+
+
+def agreed(
+    conditions: Iterable[str], kept: Kept, frame: DataFrame, spark: Callable[[DataFrame, list[str]], list[set[int]]]
+) -> float:
+    """Spark, in each mode, keeps the rows that are kept here; the share of conditions that are not refused."""
+    ours: dict[str, set[int]] = {}
+    asked = list(dict.fromkeys(conditions))
+    for text in asked:
+        with suppress(deltasql.UnsupportedFeature):
+            ours[text] = kept(text)
+    for mode in (True, False):
+        with ansi(frame.sparkSession, mode):
+            for texts in batched(ours):
+                for text, rows in zip(texts, spark(frame, texts), strict=True):
+                    assert ours[text] == rows, (text, "ANSI" if mode else "not ANSI")
+    return len(ours) / len(asked)
+
+
+def batched(texts: Iterable[str]) -> Iterator[list[str]]:
+    waiting = iter(texts)
+    while some := list(islice(waiting, 100)):
+        yield some
+
+
+# --- Every value against every literal
+
+MEMORY = some_rows().combine_chunks().to_batches()[0]
+
+
+def in_memory(text: str) -> set[int]:
+    """The rows of a batch, without a table."""
+    mask = Predicate.parse(text, MEMORY.schema, []).row_filter("t")(MEMORY)
+    if isinstance(mask, pa.Scalar):
+        mask = pa.repeat(mask, ROWS)
+    return set(MEMORY.filter(mask)["row"].to_pylist())
+
+
+def turned(conditions: Iterable[Pred]) -> Iterator[str]:
+    """Each second one denied: all of both takes Spark too long."""
+    for number, condition in enumerate(conditions):
+        yield (denied(condition) if number % 2 else condition).sql
+
+
+@pytest.mark.parametrize("col", COLUMNS, ids=lambda col: ".".join(col.path))
+def test_every_value_against_every_literal(col: Col, frame: DataFrame) -> None:
+    long_lists = [one_of(col, list(items), negated) for items in by_kind(col) for negated in (True, False)]
+    share = agreed(turned([*conditions_of(col), *long_lists]), in_memory, frame, by_value)
+    # Most literals next to a time have no zone.
+    assert share > (0.2 if pa.types.is_temporal(col.type) else 0.6)
+
+
+def by_kind(col: Col) -> Iterator[tuple[Lit, ...]]:
+    for _, same in groupby(col.literals, key=lambda lit: lit.kind):
+        yield tuple(same)
+
+
+PAIRS = [
+    f"{a} {operator} {b}"
+    for a, b in [
+        ("d", "f"), ("f", "d"), ("d", "d"), ("f", "p_float"), ("d", "big"), ("big", "d"), ("id", "tiny"), ("tiny", "f"),
+        ("f", "tiny"), ("s.Deep", "big"), ("price", "p_price"), ("name", "p_text"), ("day", "p_day"), ("at", "p_at"),
+        ("flag", "p_flag"), ("id", "d"),
+    ]
+    for operator in (*OPERATORS, "<=>")
+]  # fmt: skip
+
+
+def test_columns_against_columns(frame: DataFrame) -> None:
+    assert agreed([*PAIRS, *(f"NOT ({pair})" for pair in PAIRS)], in_memory, frame, by_value) == 1
+
+
+@pytest.mark.parametrize(
+    ("condition", "why"),
+    [
+        ("at >= '2026-01-01'", "time zone"),
+        ("at = TIMESTAMP '2026-01-01 00:00:00'", "time zone"),
+        ("day < TIMESTAMP '2026-01-01 00:00:00Z'", "time zone"),
+        ("at IN ('2026-01-01T00:00:00Z')", "as texts"),
+        ("local IN ('2026-01-01 00:00:00')", "as texts"),
+        ("price > 1.5e0", "rounded"),
+        ("wide IN (1, 2.5D)", "rounded"),
+        ("f = 16777217", "FLOAT"),
+        ("f NOT IN (1, 16777217)", "FLOAT"),
+        ("tiny <> '1000'", "does not fit"),
+        ("f = id", "round the integers"),
+        ("wide <> 1.00000000000000000000000000000000001", "not a comparison"),
+        ("id < 9223372036854775808", "not a comparison"),
+        ("name LIKE '%a'", "not a comparison"),
+        ("abs(id) = 1", "not a comparison"),
+        ("id = 1 OR upper(name) = 'A'", r"by UPPER\(name\) = 'A':"),
+        ("id BETWEEN 1 AND abs(id)", r"by id <= ABS\(id\):"),
+        ("(id = 1) IS NOT TRUE", "not a comparison"),
+    ],
+)
+def test_what_is_not_certain_is_refused(condition: str, why: str) -> None:
+    with pytest.raises(deltasql.UnsupportedFeature, match=f"table t: .*{why}.*t.df\\(where=…\\)"):
+        in_memory(condition)
+
+
+# --- Random conditions on a table
+
+
+@settings(
+    max_examples=8,
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+@given(st.lists(predicates, min_size=30, max_size=60), st.lists(predicates, min_size=4, max_size=8))
+def test_tables_are_filtered_as_spark_does(
+    table: deltasql.Table, frame: DataFrame, many: list[Pred], few: list[Pred]
+) -> None:
+    def kept(text: str) -> set[int]:
+        return set(table.arrow(where=text, columns=["row"])["row"].to_pylist())
+
+    agreed((pred.sql for pred in many), kept, frame, by_value)
+    agreed((pred.sql for pred in few), kept, frame, by_where)
