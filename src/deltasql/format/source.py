@@ -41,10 +41,10 @@ def register(
 ) -> None:
     """Let a session read and write the tables of a lake by `format("deltasql")`."""
     address = LakeAddress(url, dict(config or {}), dict(storage_options or {}))
-    spark.dataSource.register(type("DeltaSqlSource", (_Source,), {"address": address}))
+    spark.dataSource.register(type("DeltaSqlSource", (Source,), {"address": address}))
 
 
-class _Source(DataSource):
+class Source(DataSource):
     """One table, named by `load("shop.orders")`."""
 
     address: LakeAddress

@@ -1,0 +1,84 @@
+"""`kill -9` of a stream between its commit and Spark's note of it: started again, it neither loses nor doubles rows."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import deltasql
+
+PROGRAM = """
+import os, signal, sys
+from pathlib import Path
+from pyspark.sql import SparkSession
+import deltasql
+from deltasql.format import source, write
+
+url, table, sink, checkpoint, dies_at, after = sys.argv[1:]
+
+
+class Dying(write.StreamWriter):
+    def commit(self, messages, batchId):
+        if str(batchId) == dies_at and after == "before":
+            kill()
+        super().commit(messages, batchId)
+        if str(batchId) == dies_at:
+            kill()
+
+
+def kill():
+    for pid in Path(checkpoint).with_name("pids").read_text().split():
+        os.kill(int(pid), signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Source(source.Source):
+    address = source.LakeAddress(url, {}, {})
+
+    def streamWriter(self, schema, overwrite):
+        return Dying.of(self.address, self._table(), schema, dict(self.options), overwrite=overwrite)
+
+
+settings = {"spark.ui.enabled": "false", "spark.log.level": "OFF", "spark.sql.shuffle.partitions": "1"}
+spark = SparkSession.builder.master("local[1]").config(map=settings).getOrCreate()
+Path(checkpoint).with_name("pids").write_text(f"{os.getpid()} {spark.sparkContext._gateway.proc.pid}")
+spark.dataSource.register(Source)
+frame = spark.readStream.format("deltasql").option("maxFilesPerTrigger", 1).option("startingVersion", 1).load(table)
+query = frame.writeStream.format("deltasql").option("checkpointLocation", checkpoint).trigger(availableNow=True)
+query.start(sink).awaitTermination()
+"""
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_killed_around_its_commit(
+    lake: deltasql.Lake, namespace: str, tmp_path: Path, spark_session: SparkSession, moment: str
+) -> None:
+    source = lake.create_table(f"{namespace}.source", "id BIGINT")
+    sink = lake.create_table(f"{namespace}.sink", "id BIGINT")
+    for n in range(4):
+        source.append(pa.table({"id": [n]}))
+    killed = run(lake.dsn, source.name, sink.name, tmp_path / "checkpoint", "1", moment)
+    assert killed == -signal.SIGKILL
+    committed = 1 if moment == "before" else 2
+    assert sorted(sink.arrow()["id"].to_pylist()) == list(range(committed))
+    assert not (tmp_path / "checkpoint" / "commits" / "1").exists()
+
+    assert run(lake.dsn, source.name, sink.name, tmp_path / "checkpoint", "never", moment) == 0
+    assert sorted(sink.arrow()["id"].to_pylist()) == list(range(4))
+    assert sink.version == 4
+
+
+def run(*arguments: object) -> int:
+    """A Spark of its own, which may die; its exit code."""
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    command = [sys.executable, "-c", PROGRAM, *map(str, arguments)]
+    return subprocess.run(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=240
+    ).returncode
