@@ -34,6 +34,7 @@ class Snapshot:
     metadata: Metadata
     protocol: Protocol
     files: pa.Table
+    location: str
 
     @property
     def schema(self) -> pa.Schema:
@@ -56,12 +57,21 @@ class SqlTxnLogReader:
         """The head of a table."""
         return self._store.state(table).version
 
-    def snapshot(self, table: str | UUID, version: int | None = None, timestamp: Moment | None = None) -> Snapshot:
-        """A table at its head, at a version or at a moment."""
-        state, found = self._read(table, None, version, timestamp)
+    def snapshot(
+        self,
+        table: str | UUID,
+        version: int | None = None,
+        timestamp: Moment | None = None,
+        *,
+        where: str | None = None,
+    ) -> Snapshot:
+        """A table at its head, at a version or at a moment; with a predicate only files that may hold matching rows."""
+        state, found = self._read(table, where, version, timestamp)
         if state.metadata is None or state.protocol is None:
             raise ValidationError(f"table {state.name} has no metadata yet", table=state.name)
-        return Snapshot(state.table_id, state.name, found.version, state.metadata, state.protocol, found.files)
+        return Snapshot(
+            state.table_id, state.name, found.version, state.metadata, state.protocol, found.files, state.location
+        )
 
     def files(
         self,
