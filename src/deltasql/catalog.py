@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
@@ -26,9 +26,13 @@ from deltasql.embedded import EmbeddedServer
 from deltasql.errors import TableExists, UnsupportedFeature, UsageError, ValidationError
 from deltasql.mirror import Mirror
 from deltasql.parquet import ParquetFile, adds_from_parquet
+from deltasql.spark.session import SparkSource
 from deltasql.store import HistoryEntry, SqlTxnLogReader, Store, TableInfo
 from deltasql.store.reader import Moment, moment
 from deltasql.transaction import MultiTableTransaction
+
+if TYPE_CHECKING:
+    from deltasql.spark.types import DataFrame, SparkSession
 
 _URI = "deltasql://"
 
@@ -36,11 +40,15 @@ _URI = "deltasql://"
 def connect(
     url: str | None = None,
     *,
+    spark: SparkSession | None = None,
     config: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Lake:
-    """Open a lake: an embedded PostgreSQL under ./.deltasql, or a server of yours by URL."""
-    return Lake(parse_lake_url(url), Config(config), storage_options)
+    """Open a lake: an embedded PostgreSQL under ./.deltasql, or a server of yours by URL.
+
+    Tables become DataFrames of the session `spark`; else of the active one, or of one that is made when it is needed.
+    """
+    return Lake(parse_lake_url(url), Config(config), storage_options, spark)
 
 
 @contextmanager
@@ -61,9 +69,16 @@ def open_store(url: str | None, config: Mapping[str, Any] | None = None) -> Iter
 class Lake:
     """All tables of one database. Close it, or use it in a `with` statement."""
 
-    def __init__(self, target: Target, config: Config, storage_options: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        target: Target,
+        config: Config,
+        storage_options: Mapping[str, str] | None = None,
+        spark: SparkSession | None = None,
+    ) -> None:
         self._target = target
         self._config = config
+        self._spark = SparkSource(spark)
         self._storage_options = dict(storage_options or {})
         self._server = EmbeddedServer.start(Path(target.path)) if target.path is not None else None
         self.dsn = self._server.dsn if self._server else target.dsn or ""
@@ -78,8 +93,9 @@ class Lake:
         _OPEN.add(self)
 
     def close(self) -> None:
-        """Give connections back; the embedded server stops when its last user closes."""
+        """Give connections back; the embedded server, and a Spark session made here, stop with their last user."""
         _OPEN.discard(self)
+        self._spark.close()
         self.mirror.close()
         self.store.close()
         self._stop_server()
@@ -96,6 +112,11 @@ class Lake:
 
     def __repr__(self) -> str:
         return f"<deltasql.Lake {self._target.path or redact(self.dsn)}>"
+
+    @property
+    def spark(self) -> SparkSession:
+        """The Spark session: the one given, or else the active one, or else one that is made now."""
+        return self._spark.get()
 
     def create_table(
         self,
@@ -260,6 +281,23 @@ class Table:
         """The live files; with a predicate only those that may hold matching rows."""
         return self._reader.files(self.id, where, version, timestamp)
 
+    def df(
+        self,
+        version: int | None = None,
+        timestamp: Moment | None = None,
+        where: str | None = None,
+    ) -> DataFrame:
+        """The rows as a Spark DataFrame, at the latest version unless told otherwise.
+
+        What is committed later does not change it. A predicate in Spark's SQL leaves out files by the log, and rows.
+        """
+        spark = self._lake.spark
+        from deltasql.spark.reading import read_snapshot  # not without pyspark, which the session is a sign of
+
+        snapshot = self._reader.snapshot(self.id, version, timestamp, where=where)
+        config = self._lake._config.override(snapshot.properties)
+        return read_snapshot(spark, snapshot, where, fast=config["spark.fast_scan"])
+
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
         """Commits, newest first."""
         return self._reader.history(self.id, limit)
@@ -317,10 +355,19 @@ class LakeSnapshot:
 
     def files(self, name: str, where: str | None = None) -> pa.Table:
         """The files of one table in this snapshot."""
+        table, version = self._table(name)
+        return table.files(where, version=version)
+
+    def df(self, name: str, where: str | None = None) -> DataFrame:
+        """The rows of one table in this snapshot, as a Spark DataFrame."""
+        table, version = self._table(name)
+        return table.df(version, where=where)
+
+    def _table(self, name: str) -> tuple[Table, int]:
         full = ".".join(split_name(name))
         if full not in self.versions or full not in self.ids:
             raise ValidationError(f"table {full} is not part of this snapshot", table=full)
-        return Table(self.lake, self.ids[full], full).files(where, version=self.versions[full])
+        return Table(self.lake, self.ids[full], full), self.versions[full]
 
 
 class Transaction:
