@@ -56,14 +56,14 @@ def debian_lake(workdir: Path, debian_server: PostgresServer) -> Iterator[deltas
 @pytest.fixture(scope="session")
 def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local Spark with Delta's own jars."""
-    from tests import spark
+    from tests import local_spark
 
-    obstacle = spark.obstacle()
+    obstacle = local_spark.obstacle()
     if obstacle and delta_jars.required():
         pytest.fail(obstacle)
     if obstacle:
         pytest.skip(obstacle)
-    with spark.session(tmp_path_factory.mktemp("spark")) as session:
+    with local_spark.session(tmp_path_factory.mktemp("spark")) as session:
         yield session
 
 

@@ -38,6 +38,7 @@ from deltasql.errors import (
 )
 from deltasql.mirror import Mirror
 from deltasql.parquet import ParquetFile, adds_from_parquet
+from deltasql.spark.session import SparkSource
 from deltasql.store import HistoryEntry, Snapshot, SqlTxnLogReader, Store, TableInfo
 from deltasql.store.reader import Moment, moment
 from deltasql.transaction import MultiTableTransaction
@@ -47,17 +48,23 @@ if TYPE_CHECKING:
     import duckdb
     import polars
 
+    from deltasql.spark.types import DataFrame, SparkSession
+
 _URI = "deltasql://"
 
 
 def connect(
     url: str | None = None,
     *,
+    spark: SparkSession | None = None,
     config: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Lake:
-    """Open a lake: an embedded PostgreSQL under ./.deltasql, or a server of yours by URL."""
-    return Lake(parse_lake_url(url), Config(config), storage_options)
+    """Open a lake: an embedded PostgreSQL under ./.deltasql, or a server of yours by URL.
+
+    Tables become DataFrames of the session `spark`; else of the active one, or of one that is made when it is needed.
+    """
+    return Lake(parse_lake_url(url), Config(config), storage_options, spark)
 
 
 @contextmanager
@@ -78,9 +85,16 @@ def open_store(url: str | None, config: Mapping[str, Any] | None = None) -> Iter
 class Lake:
     """All tables of one database. Close it, or use it in a `with` statement."""
 
-    def __init__(self, target: Target, config: Config, storage_options: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        target: Target,
+        config: Config,
+        storage_options: Mapping[str, str] | None = None,
+        spark: SparkSession | None = None,
+    ) -> None:
         self._target = target
         self._config = config
+        self._spark = SparkSource(spark)
         self._storage_options = dict(storage_options or {})
         self._server = EmbeddedServer.start(Path(target.path)) if target.path is not None else None
         self.dsn = self._server.dsn if self._server else target.dsn or ""
@@ -96,17 +110,12 @@ class Lake:
         _OPEN.add(self)
 
     def close(self) -> None:
-        """Give connections back; the embedded server stops when its last user closes."""
+        """Give connections back; the embedded server, and a Spark session made here, stop with their last user."""
         _OPEN.discard(self)
+        self._spark.close()
         self.mirror.close()
         self.store.close()
         self._stop_server()
-
-    @property
-    def spark(self) -> Any:
-        from pyspark.sql import SparkSession
-
-        return SparkSession.builder.getOrCreate()
 
     def _stop_server(self) -> None:
         if self._server is not None:
@@ -120,6 +129,11 @@ class Lake:
 
     def __repr__(self) -> str:
         return f"<deltasql.Lake {self._target.path or redact(self.dsn)}>"
+
+    @property
+    def spark(self) -> SparkSession:
+        """The Spark session: the one given, or else the active one, or else one that is made now."""
+        return self._spark.get()
 
     def create_table(
         self,
@@ -295,6 +309,23 @@ class Table:
         """Schema, properties and files at one version, as a value."""
         return self._reader.snapshot(self.id, version, timestamp)
 
+    def df(
+        self,
+        version: int | None = None,
+        timestamp: Moment | None = None,
+        where: str | None = None,
+    ) -> DataFrame:
+        """The rows as a Spark DataFrame, at the latest version unless told otherwise.
+
+        What is committed later does not change it. A predicate in Spark's SQL leaves out files by the log, and rows.
+        """
+        spark = self._lake.spark
+        from deltasql.spark.reading import read_snapshot  # not without pyspark, which the session is a sign of
+
+        snapshot = self._reader.snapshot(self.id, version, timestamp, where=where)
+        config = self._lake._config.override(snapshot.properties)
+        return read_snapshot(spark, snapshot, where, fast=config["spark.fast_scan"])
+
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
         """Commits, newest first."""
         return self._reader.history(self.id, limit)
@@ -445,6 +476,11 @@ class LakeSnapshot:
         """The rows of one table in this snapshot, as `Table.batches` gives them."""
         table, version = self._table(name)
         return table.batches(version, where=where, columns=columns)
+
+    def df(self, name: str, where: str | None = None) -> DataFrame:
+        """The rows of one table in this snapshot, as a Spark DataFrame."""
+        table, version = self._table(name)
+        return table.df(version, where=where)
 
     def _table(self, name: str) -> tuple[Table, int]:
         full = ".".join(split_name(name))

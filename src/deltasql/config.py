@@ -59,6 +59,13 @@ def optional_text(value: Any) -> str:
     return text(value) if value else ""
 
 
+def switch(value: Any) -> bool:
+    """On or off."""
+    if value not in ("on", "off", True, False):
+        raise ValueError("on or off")
+    return value in ("on", True)
+
+
 def mode(value: Any) -> str:
     """When the mirror publishes."""
     if value not in ("sync", "async", "off"):
@@ -91,6 +98,7 @@ KEYS: Mapping[str, Key] = {
     "transaction.max_files_per_table": Key(1000, count, "files per table of a multi-table transaction"),
     "transaction.timeout": Key("60s", duration, "how long a commit may take in PostgreSQL"),
     "transaction.lock_timeout": Key("30s", duration, "how long a commit may wait for a table's lock"),
+    "spark.fast_scan": Key("on", switch, "hand Spark the file list as an index of its own: on or off"),
     "writer.target_file_size": Key("128MiB", size, "how large the files that writes produce should be"),
     "writer.copy_threshold": Key(32, count, "files in a commit from which COPY is used"),
 }

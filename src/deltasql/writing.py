@@ -36,9 +36,8 @@ from deltasql.store.snapshots import Moved
 from deltasql.transaction import MultiTableTransaction
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
     from deltasql.core.predicates import Predicate
+    from deltasql.spark.types import DataFrame, SparkSession
 
 _log = logging.getLogger(__name__)
 

@@ -83,6 +83,29 @@ def check_protocol(protocol: Protocol, table: str) -> None:
         )
 
 
+def check_readable(protocol: Protocol, table: str) -> None:
+    """Refuse a protocol whose rows cannot be read right without knowing what this release does not know."""
+    if protocol.min_reader_version > MAX_READER:
+        raise UnsupportedFeature(
+            f"table {table}: the protocol asks readers for version {protocol.min_reader_version}, and this release of "
+            f"deltasql knows {MAX_READER} at most: upgrade deltasql",
+            table=table,
+        )
+    implied = {
+        name
+        for name, feature in FEATURES.items()
+        if (feature.legacy_reader or MAX_READER) <= protocol.min_reader_version < MAX_READER
+    }
+    unknown = unsupported({*(protocol.reader_features or ()), *implied})
+    if unknown:
+        raise UnsupportedFeature(
+            f"table {table}: the protocol asks readers for {', '.join(unknown)}, which this release of deltasql does "
+            f"not support: upgrade deltasql",
+            features=unknown,
+            table=table,
+        )
+
+
 def unsupported(features: Collection[str]) -> tuple[str, ...]:
     """Those of the features that this release refuses."""
     return tuple(sorted(f for f in features if f not in FEATURES or not FEATURES[f].known))

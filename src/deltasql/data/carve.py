@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltasql.core.actions import Add
-from deltasql.core.partition_values import partition_value
+from deltasql.core.partition_values import partition_scalar
 from deltasql.core.row_filter import RowFilter
 from deltasql.data.checks import mask_of
 from deltasql.data.files import FilePlan, TableFiles
@@ -38,7 +38,7 @@ def carve_partitions(snapshot: Snapshot, goes: RowFilter) -> Carved:
 
 
 def _value(values: Mapping[str, str | None], field: pa.Field) -> pa.Scalar:
-    return partition_value(values[field.name], field.type)
+    return partition_scalar(values[field.name], field.type)
 
 
 def carve(snapshot: Snapshot, options: Mapping[str, str], where: str, goes: RowFilter, plan: FilePlan) -> Carved:

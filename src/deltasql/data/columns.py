@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 import pyarrow as pa
 
 from deltasql.core.conform import Misfit, Places, conform
-from deltasql.core.partition_values import partition_value
+from deltasql.core.partition_values import partition_scalar
 
 
 class Columns:
@@ -56,7 +56,7 @@ class Columns:
     def _repeated(self, field: pa.Field, length: int) -> pa.Array:
         text = self._texts.get(field.name)
         try:
-            value = partition_value(text, field.type)
+            value = partition_scalar(text, field.type)
         except ValueError:
             raise Misfit(f"its partition value {text!r} for {field.name!r} is no {field.type}") from None
         return pa.repeat(value, length) if value.is_valid else pa.nulls(length, field.type)

@@ -25,6 +25,11 @@ def obstacle() -> str | None:
     if lacking:
         names = ", ".join(jar.name for jar in lacking)
         return f"Spark needs Delta's jars ({names}): fetch them with `python -m tests.delta_jars`"
+    return java_obstacle()
+
+
+def java_obstacle() -> str | None:
+    """Why Java cannot run Spark here, if it cannot."""
     found = _java_version()
     if found is None or found < _OLDEST_JAVA:
         return f"Spark needs Java {_OLDEST_JAVA} or newer and finds {found or 'none'}: install one or set JAVA_HOME"

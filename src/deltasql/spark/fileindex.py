@@ -1,0 +1,109 @@
+"""The fast way to read a snapshot: Spark is handed the log's file list as a file index of its own kind.
+
+Nothing is listed, sizes are exact, and Spark leaves out partitions that a filter does not want. The index is a small
+Java class that Janino, which Spark ships for its own generated code, compiles once in the driver. It uses classes
+that Spark keeps to itself, so nothing depends on it: where it does not work, `plain` reads the same rows.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import logging
+import math
+import weakref
+from collections.abc import Iterator, Sequence
+from importlib import resources
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from deltasql.core.partition_values import Stored
+from deltasql.spark.files import READ_OPTIONS, Json, SnapshotFiles, struct
+from deltasql.spark.session import is_classic
+
+_log = logging.getLogger(__name__)
+_CLASS = "deltasql.SnapshotFileIndex"
+_compiled: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+
+def indexed(spark: SparkSession, files: SnapshotFiles) -> DataFrame | None:
+    """The rows of a snapshot, or None where Spark does not take the index."""
+    if not is_classic(spark):
+        _log.debug("table %s: a Spark Connect session takes no file index", files.table)
+        return None
+    try:
+        return _read(spark, files)
+    except Exception as error:
+        # Whatever it is, the other way does not depend on it.
+        _log.debug("table %s: Spark %s takes no file index: %r", files.table, spark.version, error)
+        return None
+
+
+def _read(spark: SparkSession, files: SnapshotFiles) -> DataFrame:
+    jvm: Any = spark._jvm
+    schema = _struct(jvm, files.read_fields())
+    partitions = _struct(jvm, files.partition_fields)
+    packed = pack(files)
+    arguments = spark.sparkContext._gateway.new_array(jvm.Object, 3)
+    arguments[0], arguments[1], arguments[2] = packed, partitions, hashlib.sha256(packed.encode()).hexdigest()
+    index = _index_class(spark).getConstructors()[0].newInstance(arguments)
+    datasources = jvm.org.apache.spark.sql.execution.datasources
+    relation = datasources.HadoopFsRelation(
+        index,
+        partitions,
+        schema,
+        jvm.scala.Option.empty(),
+        datasources.parquet.ParquetFileFormat(),
+        jvm.PythonUtils.toScalaMap(READ_OPTIONS),
+        spark._jsparkSession,
+    )
+    return DataFrame(spark._jsparkSession.baseRelationToDataFrame(relation), spark)
+
+
+def _struct(jvm: Any, fields: Sequence[Json]) -> Any:
+    return jvm.org.apache.spark.sql.types.DataType.fromJson(json.dumps(struct(fields)))
+
+
+def _index_class(spark: SparkSession) -> Any:
+    """The class, compiled once for each JVM."""
+    gateway = spark.sparkContext._gateway
+    if gateway not in _compiled:
+        jvm: Any = spark._jvm
+        compiler = jvm.org.codehaus.janino.SimpleCompiler()
+        compiler.setParentClassLoader(jvm.org.apache.spark.util.Utils.getSparkClassLoader())
+        compiler.cook(resources.files("deltasql.spark").joinpath("SnapshotFileIndex.java").read_text("utf-8"))
+        _compiled[gateway] = compiler.getClassLoader().loadClass(_CLASS)
+    return _compiled[gateway]
+
+
+def pack(files: SnapshotFiles) -> str:
+    """The files as the index takes them: one text, because each call into the JVM takes its time."""
+    return "".join(f"{text}\0" for text in _texts(files))
+
+
+def _texts(files: SnapshotFiles) -> Iterator[str]:
+    yield files.root
+    for partition in files.partitions:
+        for value in partition.values:
+            yield "" if value is None else f"={_text(value)}"
+        yield str(len(partition.paths))
+        for path, size, time in zip(partition.paths, partition.sizes, partition.times, strict=True):
+            yield path
+            yield str(size)
+            yield str(time)
+
+
+def _text(value: Stored) -> str:
+    """A value as Java reads it."""
+    match value:
+        case bool():
+            return str(value).lower()
+        case bytes():
+            return base64.b64encode(value).decode()
+        case float() if math.isinf(value):
+            return "Infinity" if value > 0 else "-Infinity"
+        case float() if math.isnan(value):
+            return "NaN"
+    return str(value)

@@ -1,0 +1,150 @@
+"""A snapshot by Spark's public API alone: what works on every session, Spark Connect included.
+
+Spark reads exactly the files that it is told to, by a schema that it is told too. Partition values come from the log:
+few of them as literals, one read for each, so that a filter leaves whole reads out; many by a join on the files' names.
+Every column is nullable, as Spark makes it for files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, StructType
+
+from deltasql.spark.files import READ_OPTIONS, Partition, SnapshotFiles, nullable, quoted, struct
+from deltasql.spark.listing import quick_listing
+from deltasql.spark.paths import escaped, hadoop_uri
+from deltasql.spark.session import is_classic
+
+MOST_LITERALS = 20
+"""Each partition costs a read to plan; from some number on, one join is cheaper."""
+
+_OPTIONS = {
+    **READ_OPTIONS,
+    "recursiveFileLookup": "true",  # no partition values from directories
+}
+
+
+def plain(spark: SparkSession, files: SnapshotFiles) -> DataFrame:
+    """The rows of a snapshot."""
+    schema = StructType.fromJson(nullable(struct(files.read_fields())))
+    if not files.partitions:
+        return spark.createDataFrame([], schema)
+    reading = _Reading(spark, files, schema)
+    with quick_listing(spark, files.root, files.num_files):
+        found = reading.by_literals() if len(files.partitions) <= MOST_LITERALS else reading.by_join()
+        _ = found.schema  # a Connect session looks at the files now, and not before
+    return found
+
+
+class _Reading:
+    """Both ways to the rows of a table."""
+
+    def __init__(self, spark: SparkSession, files: SnapshotFiles, schema: StructType) -> None:
+        self._spark = spark
+        self._partitions = files.partitions
+        self._schema = schema
+        self._data = StructType([field for field in schema if field.name not in files.partition_columns])
+        self._columns = [
+            _PartitionColumn(field["name"], field["type"], schema[field["name"]].dataType)
+            for field in files.partition_fields
+        ]
+
+    def by_literals(self) -> DataFrame:
+        """One read for each partition, with its values as literals."""
+        return reduce(lambda one, other: one.union(other), map(self._of_partition, self._partitions))
+
+    def _of_partition(self, partition: Partition) -> DataFrame:
+        values = zip(self._columns, partition.values, strict=True)
+        return self._in_order(self._read(partition.paths), {c.name: c.typed(F.lit(value)) for c, value in values})
+
+    def by_join(self) -> DataFrame:
+        """One read of everything; each row finds the values of its file."""
+        data = self._read([path for partition in self._partitions for path in partition.paths])
+        key, values = self._free_name("file"), self._free_name("values")
+        data = data.withColumn(key, data.metadataColumn("_metadata").getField("file_path"))
+        joined = data.join(F.broadcast(self._lookup(key, values)), key, "left")
+        unknown = F.raise_error(F.concat(F.lit("no partition values are known for "), F.col(key)))
+        found = {
+            c.name: F.when(F.col(values).isNull(), unknown).otherwise(F.col(values).getField(f"c{place}"))
+            for place, c in enumerate(self._columns)
+        }
+        return self._in_order(joined, found)
+
+    def _lookup(self, key: str, values: str) -> DataFrame:
+        """The partition values of every file, by its URI."""
+        uris = [hadoop_uri(path) for partition in self._partitions for path in partition.paths]
+        stored = {
+            f"c{place}": pa.array([p.values[place] for p in self._partitions for _ in p.paths], c.storage)
+            for place, c in enumerate(self._columns)
+        }
+        table = self._spark.createDataFrame(pa.table({key: uris, **stored}))
+        typed = [c.typed(F.col(name)).alias(name) for name, c in zip(stored, self._columns, strict=True)]
+        return table.select(key, F.struct(*typed).alias(values))
+
+    def _free_name(self, name: str) -> str:
+        taken = {field.name.lower() for field in self._schema}
+        while name in taken:
+            name += "_"
+        return name
+
+    def _read(self, paths: Sequence[str]) -> DataFrame:
+        reader = self._spark.read.schema(self._data).options(**_OPTIONS)
+        if is_classic(self._spark):
+            return reader.option("__globPaths__", "false").parquet(*paths)
+        return reader.parquet(*map(escaped, paths))
+
+    def _in_order(self, data: DataFrame, found: Mapping[str, Column]) -> DataFrame:
+        """All columns in the table's order; partition columns are nullable too, whatever they hold at the moment."""
+        if not found:
+            return data
+        always = F.lit(1) == F.lit(1)  # known to be true when the plan is optimized, and not before
+        return data.select(
+            *(
+                F.when(always, found[field.name]).alias(field.name, metadata=field.metadata)
+                if field.name in found
+                else F.col(quoted(field.name))
+                for field in self._schema
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _PartitionColumn:
+    """A partition column: how its values are handed to Spark, and what makes them values of its type there."""
+
+    name: str
+    kind: str
+    type: DataType
+
+    @property
+    def storage(self) -> pa.DataType:
+        return _STORAGE.get(self.kind.partition("(")[0], pa.string())
+
+    def typed(self, stored: Column) -> Column:
+        """The value of what `core.partition_values` gives, the same in every time zone of a session."""
+        match self.kind:
+            case "date":
+                return F.date_from_unix_date(stored.cast("int"))
+            case "timestamp":
+                return F.timestamp_micros(stored.cast("bigint"))
+            case "timestamp_ntz":
+                epoch = F.lit("1970-01-01 00:00:00").cast("timestamp_ntz")
+                return F.timestamp_add("MICROSECOND", stored.cast("bigint"), epoch)
+            case "void" | "null":
+                return F.lit(None)
+        return stored.cast(self.type)
+
+
+_STORAGE = {
+    **dict.fromkeys(("byte", "short", "integer", "long", "date", "timestamp", "timestamp_ntz"), pa.int64()),
+    "float": pa.float64(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "binary": pa.binary(),
+}

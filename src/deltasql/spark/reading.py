@@ -1,0 +1,32 @@
+"""A snapshot of a table as a DataFrame: exactly its files, by the schema and the partition values of the log."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from deltasql.spark.fileindex import indexed
+from deltasql.spark.files import SnapshotFiles, quoted
+from deltasql.spark.plain import plain
+from deltasql.store import Snapshot
+
+
+def read_snapshot(spark: SparkSession, snapshot: Snapshot, where: str | None = None, *, fast: bool = True) -> DataFrame:
+    """The rows of a snapshot; with a predicate those that match it. `fast` allows what is not Spark's public API."""
+    files = SnapshotFiles.of(snapshot)
+    found = indexed(spark, files) if fast else None
+    if found is None:
+        found = plain(spark, files)
+    found = _with_metadata(found, files)
+    if where is None:
+        return found
+    return found.alias(snapshot.name.rpartition(".")[2]).where(where)
+
+
+def _with_metadata(data: DataFrame, files: SnapshotFiles) -> DataFrame:
+    """Give columns back the metadata that Spark must not see while it reads."""
+    altered = {field["name"]: field["metadata"] for field in files.altered_fields()}
+    if not altered:
+        return data
+    columns = {name: F.col(quoted(name)) for name in data.columns}
+    return data.select(*(c.alias(n, metadata=altered[n]) if n in altered else c for n, c in columns.items()))

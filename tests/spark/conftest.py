@@ -1,0 +1,125 @@
+"""The same tests for every way to the rows: the file index, reads with literals, a read with a join.
+
+With TEST_SPARK_CONNECT=1 the session is one of Spark Connect's, which cannot be in one process with another one:
+`test_connect.py` runs the tests like that in a process of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import deltasql
+from deltasql.core.uri import encode_path
+from deltasql.spark import plain, reading
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ON_CONNECT = os.environ.get("TEST_SPARK_CONNECT") == "1"
+WAYS = ("literals", "join") if ON_CONNECT else ("index", "literals", "join")
+
+Put = Callable[..., deltasql.Add]
+
+
+@pytest.fixture(scope="session")
+def session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    if ON_CONNECT:
+        yield from _connect_session(tmp_path_factory.mktemp("spark"))
+    else:
+        yield request.getfixturevalue("spark_session")
+
+
+def _connect_session(folder: Path) -> Iterator[SparkSession]:
+    from pyspark.sql import SparkSession
+
+    os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    settings = {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.local.dir": str(folder / "local"),
+        "spark.ui.enabled": "false",
+        "spark.log.level": "ERROR",
+    }
+    with warnings.catch_warnings(action="ignore"):  # about settings that are the server's
+        spark = SparkSession.builder.remote("local[2]").config(map=settings).getOrCreate()
+    yield spark
+    spark.stop()
+
+
+@pytest.fixture(scope="session")
+def lakes(embedded_lake: deltasql.Lake, session: SparkSession) -> Iterator[dict[str, deltasql.Lake]]:
+    fast = deltasql.connect(embedded_lake.dsn, spark=session)
+    slow = deltasql.connect(embedded_lake.dsn, spark=session, config={"spark.fast_scan": "off"})
+    with fast, slow:
+        yield {"index": fast, "literals": slow, "join": slow}
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How the rows are read, and no other way."""
+    if request.param == "index":
+        monkeypatch.setattr(reading, "plain", _not_this_way)
+    elif request.param == "join":
+        monkeypatch.setattr(plain, "MOST_LITERALS", 1)
+    return request.param
+
+
+def _not_this_way(*_: Any) -> None:
+    raise AssertionError("the file index was not used")
+
+
+@pytest.fixture
+def lake(way: str, lakes: dict[str, deltasql.Lake]) -> deltasql.Lake:
+    return lakes[way]
+
+
+@pytest.fixture
+def put(lake: deltasql.Lake) -> Put:
+    """Write a file to a table's location, under a name as it is on disk, and add it to the table."""
+
+    def put(table: deltasql.Table, rows: pa.Table, name: str = "a.parquet", **options: Any) -> deltasql.Add:
+        values = options.pop("values", {})
+        action = file_of(table, rows, name, values, **options)
+        with lake.begin() as tx:
+            tx.stage(table, [action])
+        return action
+
+    return put
+
+
+def file_of(
+    table: deltasql.Table, rows: pa.Table, name: str, values: dict[str, str | None] | None = None, **options: Any
+) -> deltasql.Add:
+    """A file written to a table's location, not yet added."""
+    path = Path(table.location) / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(rows, path, **options)
+    return add_of(path, name, values)
+
+
+def add_of(path: Path, name: str, values: dict[str, str | None] | None = None) -> deltasql.Add:
+    status = path.stat()
+    return deltasql.Add(encode_path(name), status.st_size, status.st_mtime_ns // 1_000_000, values or {})
+
+
+@pytest.fixture
+def time_zone(session: SparkSession) -> Iterator[Callable[[str], None]]:
+    """Sets the session's time zone for one test."""
+    key = "spark.sql.session.timeZone"
+    before = session.conf.get(key)
+    yield lambda zone: session.conf.set(key, zone)
+    session.conf.set(key, before)
+
+
+def schema_of(df: DataFrame) -> list[tuple[str, str]]:
+    return [(field.name, field.dataType.simpleString()) for field in df.schema]

@@ -1,0 +1,143 @@
+"""What it takes to plan a read: no listing jobs, and no setting of the user's changed."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import deltasql
+from deltasql.spark import fileindex, reading
+from deltasql.spark.listing import PARALLELISM, THRESHOLD, quick_listing
+from tests.spark.conftest import ON_CONNECT, file_of
+from tests.spark.test_reading import IDS, ids
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Make = Callable[..., deltasql.Table]
+
+
+@pytest.fixture
+def jobs(session: SparkSession) -> Iterator[Callable[[], int]]:
+    """How many jobs Spark has run since the test began."""
+    if ON_CONNECT:
+        pytest.skip("a Connect session does not count its jobs")
+    context, group = session.sparkContext, os.urandom(8).hex()
+    context.setJobGroup(group, "a test's")
+    yield lambda: len(context.statusTracker().getJobIdsForGroup(group))
+    context.setLocalProperty("spark.jobGroup.id", None)
+
+
+def many(table: deltasql.Table, lake: deltasql.Lake, count: int, partitions: int = 1) -> None:
+    """Many files, which are one on the disk."""
+    one = file_of(table, IDS, "one.parquet")
+    source = Path(table.location) / "one.parquet"
+    actions = []
+    for number in range(count):
+        name = f"{number}.parquet"
+        os.link(source, source.with_name(name))
+        values = {"p": str(number % partitions)} if table.partition_columns else {}
+        actions.append(deltasql.Add(name, one.size, one.modification_time, values))
+    with lake.begin() as tx:
+        tx.stage(table, actions)
+
+
+@pytest.mark.parametrize("partitions", [1, 10, 1000])
+def test_ten_thousand_files_are_planned_without_a_job(
+    make_table: Make, lake: deltasql.Lake, way: str, jobs: Callable[[], int], partitions: int
+) -> None:
+    if way == "join" and partitions == 1:
+        pytest.skip("one partition needs no join")
+    table = make_table(schema="id BIGINT, p INT", partition_by=["p"])
+    many(table, lake, 10_000, partitions)
+    df = table.df()
+    assert jobs() == 0
+    plan = df.where("p = 0 AND id = 1")._jdf.queryExecution().executedPlan().toString()
+    assert jobs() == 0
+    assert ("SnapshotFileIndex" in plan) == (way == "index")
+    if way == "index":
+        assert "PartitionFilters: [isnotnull(p" in plan
+        if partitions > 10:
+            assert df.where("p = 7 AND id = 1").count() == 10_000 // partitions
+
+
+@pytest.mark.parametrize("mine", [None, "7"])
+def test_the_users_settings_stay(
+    make_table: Make, lake: deltasql.Lake, session: SparkSession, monkeypatch: pytest.MonkeyPatch, mine: str | None
+) -> None:
+    table = make_table(schema="id BIGINT, p INT", partition_by=["p"])
+    many(table, lake, 40, 2)
+    if mine is not None:
+        session.conf.set(THRESHOLD, mine)
+    before = session.conf.getAll
+    try:
+        assert table.df().count() == 80
+        assert session.conf.getAll == before
+        (Path(table.location) / "3.parquet").unlink()
+        with pytest.raises(Exception, match=r"PATH_NOT_FOUND|FILE_NOT_EXIST|does not exist"):
+            table.df().count()
+        assert session.conf.getAll == before
+    finally:
+        session.conf.unset(THRESHOLD)
+
+
+def test_reads_side_by_side_leave_the_settings_alone(
+    make_table: Make, lake: deltasql.Lake, session: SparkSession
+) -> None:
+    """The second read does not take what the first has set for the user's own."""
+    table = make_table(schema="id BIGINT, p INT", partition_by=["p"])
+    many(table, lake, 40, 2)
+    before = session.conf.getAll
+    with ThreadPoolExecutor(4) as pool:
+        counts = list(pool.map(lambda _: table.df().count(), range(12)))
+    assert counts == [80] * 12
+    assert session.conf.getAll == before
+
+
+@pytest.mark.parametrize(("root", "key"), [("file:/t", THRESHOLD), ("s3a://bucket/t", PARALLELISM)])
+def test_a_store_is_asked_by_few_tasks_and_a_disk_by_none(session: SparkSession, root: str, key: str) -> None:
+    before = session.conf.getAll
+    with quick_listing(session, root, 33):
+        assert session.conf.getAll.keys() - before.keys() == {key}
+    with quick_listing(session, root, 32):
+        assert session.conf.getAll == before
+    assert session.conf.getAll == before
+
+
+@pytest.mark.skipif(ON_CONNECT, reason="a Connect session has no file index")
+class TestFallback:
+    """Without the file index, the rows are the same."""
+
+    def fails(self, *_: Any) -> None:
+        raise RuntimeError("another Spark")
+
+    def test_what_fails_is_only_noted(
+        self,
+        lakes: dict[str, deltasql.Lake],
+        namespace: str,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        lake = lakes["index"]
+        table = lake.create_table(f"{namespace}.t", "id BIGINT")
+        with lake.begin() as tx:
+            tx.stage(table, [file_of(table, IDS, "a.parquet")])
+        monkeypatch.setattr(fileindex, "_index_class", self.fails)
+        with caplog.at_level(logging.DEBUG, logger="deltasql.spark"):
+            assert ids(table.df()) == [1, 2]
+        assert "takes no file index: RuntimeError('another Spark')" in caplog.text
+
+    @pytest.mark.parametrize("switch", ["configuration", "property"])
+    def test_it_can_be_switched_off(
+        self, lakes: dict[str, deltasql.Lake], namespace: str, monkeypatch: pytest.MonkeyPatch, switch: str
+    ) -> None:
+        monkeypatch.setattr(reading, "indexed", self.fails)
+        lake = lakes["literals" if switch == "configuration" else "index"]
+        properties = {"deltasql.spark.fast_scan": "off"} if switch == "property" else {}
+        assert lake.create_table(f"{namespace}.t", "id BIGINT", properties=properties).df().count() == 0

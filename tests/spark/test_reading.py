@@ -1,0 +1,502 @@
+"""`Table.df`: exactly the rows of a snapshot, with the log's schema and partition values."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import deltasql
+from deltasql import SqlTxnLogReader
+from deltasql.spark.files import nullable
+from deltasql.spark.reading import read_snapshot
+from tests.acceptance.test_readers import NESTED, PARTITIONS, PRIMITIVES, table_of
+from tests.factories import remove
+from tests.readers import rows
+from tests.spark.conftest import ON_CONNECT, Put, add_of, file_of, schema_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Make = Callable[..., deltasql.Table]
+ZONES = ("UTC", "America/New_York")
+IDS = pa.table({"id": pa.array([1, 2], pa.int64())})
+
+
+def assert_rows(df: DataFrame, expected: pa.Table) -> None:
+    assert df.columns == expected.column_names
+    assert rows(df.toArrow()) == rows(expected)
+
+
+def ids(df: DataFrame) -> list[int]:
+    return sorted(row["id"] for row in df.select("id").collect())
+
+
+class TestTypes:
+    @pytest.mark.parametrize("zone", ZONES)
+    @pytest.mark.parametrize("columns", [PRIMITIVES, NESTED], ids=["primitives", "nested"])
+    def test_every_type(
+        self, make_table: Make, put: Put, time_zone: Callable[[str], None], columns: dict[str, Any], zone: str
+    ) -> None:
+        time_zone(zone)
+        expected = table_of(columns)
+        table = make_table(schema=expected.schema)
+        put(table, expected)
+        assert_rows(table.df(), expected)
+
+    @pytest.mark.parametrize("zone", ZONES)
+    def test_int96(
+        self,
+        make_table: Make,
+        lake: deltasql.Lake,
+        session: SparkSession,
+        time_zone: Callable[[str], None],
+        zone: str,
+    ) -> None:
+        """What Spark writes unless told otherwise, and what old tables are full of."""
+        time_zone(zone)
+        table = make_table(schema="at TIMESTAMP")
+        written = session.sql("SELECT timestamp_micros(1709168523456789) AS at")
+        key = "spark.sql.parquet.outputTimestampType"
+        written.coalesce(1).write.option(key, "INT96").mode("append").parquet(table.location)
+        [path] = Path(table.location).glob("*.parquet")
+        assert pq.read_schema(path).field("at").type == pa.timestamp("ns")
+        with lake.begin() as tx:
+            tx.stage(table, [add_of(path, path.name)])
+        moment = dt.datetime(2024, 2, 29, 1, 2, 3, 456789, tzinfo=dt.UTC)
+        assert_rows(table.df(), pa.table({"at": pa.array([moment], pa.timestamp("us", "UTC"))}))
+
+    def test_void(self, make_table: Make, put: Put) -> None:
+        table = make_table(schema="id BIGINT, nothing VOID, s STRUCT<a: INT, nothing: VOID>")
+        put(table, pa.table({"id": [1], "s": pa.array([{"a": 1}], pa.struct([("a", pa.int32())]))}))
+        [row] = table.df().collect()
+        assert row.asDict(recursive=True) == {"id": 1, "nothing": None, "s": {"a": 1, "nothing": None}}
+
+    def test_widened_columns(self, make_table: Make, lake: deltasql.Lake, put: Put) -> None:
+        """Files from before a column's type grew keep the smaller one."""
+        table = make_table(
+            schema="n INT, f FLOAT, d DECIMAL(5,2)", properties={"delta.feature.typeWidening": "supported"}
+        )
+        small = pa.table(
+            {
+                "n": pa.array([1], pa.int32()),
+                "f": pa.array([0.5], pa.float32()),
+                "d": pa.array([Decimal("1.25")], pa.decimal128(5, 2)),
+            }
+        )
+        put(table, small)
+        fields = [("n", "long"), ("f", "double"), ("d", "decimal(10,2)")]
+        wider = [{"name": n, "type": t, "nullable": True, "metadata": {}} for n, t in fields]
+        metadata = deltasql.Metadata(id=table.id, schema_string=json.dumps({"type": "struct", "fields": wider}))
+        with lake.begin() as tx:
+            tx.stage(table, [metadata])
+        schema = pa.schema([("n", pa.int64()), ("f", pa.float64()), ("d", pa.decimal128(10, 2))])
+        large = pa.table([[2**40], [0.1], [Decimal("12345678.25")]], schema=schema)
+        put(table, large, "b.parquet")
+        assert_rows(table.df(), pa.concat_tables([small.cast(schema), large]))
+
+
+class TestSchema:
+    def test_order_types_and_metadata_are_the_logs(self, make_table: Make, put: Put, way: str) -> None:
+        inner = pa.struct([pa.field("x", pa.int32(), False)])
+        schema = pa.schema(
+            [
+                pa.field("b", pa.string(), metadata={"comment": "the second"}),
+                pa.field("p", pa.date32(), False, {"comment": "by day"}),
+                pa.field("id", pa.int64(), False),
+                pa.field("s", inner),
+                pa.field("l", pa.list_(pa.field("element", pa.int32(), False))),
+                pa.field("q", pa.int32()),
+            ]
+        )
+        table = make_table(schema=schema, partition_by=["q", "p"])
+        wanted = expected_schema(table, way)
+        assert json.loads(table.df().schema.json()) == wanted
+        data = pa.table(
+            [["x"], [1], [{"x": 1}], [[1]]], schema=pa.schema([schema.field(n) for n in ("b", "id", "s", "l")])
+        )
+        for day, name in (("2026-01-01", "a.parquet"), ("2026-01-02", "b.parquet")):
+            put(table, data, name, values={"p": day, "q": None})
+            assert json.loads(table.df().schema.json()) == wanted
+        one, _ = table.df().orderBy("p").collect()
+        assert one.asDict(True) == {"b": "x", "p": dt.date(2026, 1, 1), "id": 1, "s": {"x": 1}, "l": [1], "q": None}
+
+    def test_a_missing_column_is_null(self, make_table: Make, lake: deltasql.Lake, put: Put) -> None:
+        """Even where its metadata has a value that Spark would fill in."""
+        table = make_table(schema="id BIGINT")
+        put(table, IDS)
+        metadata = {"CURRENT_DEFAULT": "42", "EXISTS_DEFAULT": "42", "comment": "new"}
+        fields = expected_schema(table, "index")["fields"]
+        fields.append({"name": "n", "type": "integer", "nullable": True, "metadata": metadata})
+        protocol = deltasql.Protocol(1, 7, None, ("allowColumnDefaults", "appendOnly", "invariants"))
+        wider = deltasql.Metadata(id=table.id, schema_string=json.dumps({"type": "struct", "fields": fields}))
+        with lake.begin() as tx:
+            tx.stage(table, [protocol, wider])
+        put(table, pa.table({"id": [3], "n": pa.array([3], pa.int32())}), "b.parquet")
+        df = table.df()
+        assert_rows(df, pa.table({"id": [1, 2, 3], "n": pa.array([None, None, 3], pa.int32())}))
+        assert df.schema["n"].metadata == metadata
+        assert ids(table.df(where="n IS NULL")) == [1, 2]
+
+    def test_a_column_more_is_not_read(self, make_table: Make, put: Put) -> None:
+        table = make_table(schema="id BIGINT")
+        put(table, IDS.append_column("other", [["x", "y"]]))
+        assert_rows(table.df(), IDS)
+
+    def test_names_that_sql_quotes(self, make_table: Make, put: Put) -> None:
+        names = ["a.b", "select", "tick`", "größe", "_metadata", "file", "VALUES", "file_"]
+        schema = pa.schema([(name, pa.int64()) for name in [*names, "p.q"]])
+        table = make_table(schema=schema, partition_by=["p.q"])
+        data = pa.table({name: [i] for i, name in enumerate(names)})
+        put(table, data, values={"p.q": "8"})
+        assert_rows(table.df(), data.append_column("p.q", [[8]]))
+        assert table.df(where="`a.b` = 0 AND `p.q` = 8 AND `tick``` = 2").count() == 1
+
+    def test_char_columns_are_padded_as_spark_does(self, make_table: Make, put: Put) -> None:
+        table = make_table(schema="id BIGINT, c CHAR(4), v VARCHAR(4), p CHAR(4)", partition_by=["p"])
+        put(table, pa.table({"id": [1], "c": ["ab"], "v": ["ab"]}), values={"p": "ab"})
+        assert ids(table.df(where="c = 'ab' AND v = 'ab'")) == [1]
+
+    def test_an_empty_table(self, make_table: Make) -> None:
+        table = make_table(schema=table_of({**PRIMITIVES, **NESTED}).schema, partition_by=["i32", "day"])
+        df = table.df()
+        assert df.count() == 0
+        assert df.columns == table.schema.names
+        assert table.df(where="i32 = 1").count() == 0
+
+
+def expected_schema(table: deltasql.Table, way: str) -> Any:
+    """What Spark's public API reads from files is nullable, whatever it is told."""
+    metadata = table.state().metadata
+    assert metadata is not None
+    logged = json.loads(metadata.schema_string)
+    return logged if way == "index" else nullable(logged)
+
+
+BINARY = (pa.binary(), [None, b"\x01\x02", "ü".encode()])
+MORE_PARTITIONS = {
+    **PARTITIONS,
+    "byte": (pa.int8(), [None, -128, 127]),
+    "short": (pa.int16(), [None, -(2**15), 2**15 - 1]),
+    "long": (pa.int64(), [None, -(2**63), 2**63 - 1]),
+    "float": (pa.float32(), [None, 0.1, float("inf"), float("-inf"), float("nan")]),
+    "not a number": (pa.float64(), [None, 1e300, float("inf"), float("nan")]),
+    "large decimal": (pa.decimal128(38, 18), [None, Decimal("-12345678901234567890.123456789012345678")]),
+    "binary": BINARY,
+}
+
+
+def text_of(value: Any, kind: pa.DataType) -> str | None:
+    """A value as Delta's partition values have it."""
+    match value:
+        case None:
+            return None
+        case bool():
+            return str(value).lower()
+        case bytes():
+            return value.decode()
+        case dt.datetime():
+            text = value.strftime("%Y-%m-%d %H:%M:%S.%f")
+            return text.replace(" ", "T") + "Z" if kind.tz else text
+        case float():
+            return {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}.get(str(value), str(value))
+    return str(value)
+
+
+class TestPartitions:
+    @pytest.mark.parametrize("name", MORE_PARTITIONS)
+    def test_values(self, make_table: Make, lake: deltasql.Lake, time_zone: Callable[[str], None], name: str) -> None:
+        time_zone("America/New_York")
+        kind, values = MORE_PARTITIONS[name]
+        table = make_table(schema=pa.schema([("id", pa.int64()), ("p", kind)]), partition_by=["p"])
+        with lake.begin() as tx:
+            tx.stage(
+                table,
+                [
+                    file_of(table, pa.table({"id": [i]}), f"{i}.parquet", {"p": text_of(value, kind)})
+                    for i, value in enumerate(values)
+                ],
+            )
+        expected = pa.table({"id": range(len(values)), "p": pa.array(values, kind)})
+        assert_rows(table.df(), expected)
+        assert ids(table.df(where="p IS NULL")) == [0]
+        assert ids(table.df().where("p IS NOT NULL")) == list(range(1, len(values)))
+
+    @pytest.mark.parametrize(
+        ("kind", "text", "shown"),
+        [
+            ("TIMESTAMP", "2024-02-29 01:02:03.456789", "2024-02-29 01:02:03.456789"),
+            ("TIMESTAMP", "2024-02-29 01:02:03", "2024-02-29 01:02:03"),
+            ("TIMESTAMP", "2024-02-29T01:02:03.5Z", "2024-02-29 01:02:03.5"),
+            ("TIMESTAMP", "2024-02-29T01:02:03+05:45", "2024-02-28 19:17:03"),
+            ("TIMESTAMP", "1883-11-18T12:03:57-07:52:58", "1883-11-18 19:56:55"),
+            ("TIMESTAMP", "+12024-02-29T00:00:00Z", "+12024-02-29 00:00:00"),
+            ("TIMESTAMP_NTZ", "2024-02-29 01:02:03.456789", "2024-02-29 01:02:03.456789"),
+            ("TIMESTAMP_NTZ", "0001-01-01 00:00:00", "0001-01-01 00:00:00"),
+            ("DATE", "0001-01-01", "0001-01-01"),
+            ("DATE", "+12024-02-29", "+12024-02-29"),
+            ("BOOLEAN", "TRUE", "true"),
+            ("DECIMAL(10,2)", "1.5", "1.50"),
+            ("DECIMAL(10,2)", "15E-1", "1.50"),
+            ("INT", "-007", "-7"),
+        ],
+    )
+    def test_texts(
+        self,
+        make_table: Make,
+        put: Put,
+        time_zone: Callable[[str], None],
+        kind: str,
+        text: str,
+        shown: str,
+    ) -> None:
+        """Every form that a log may have, in any time zone; without a zone a timestamp is in UTC."""
+        table = make_table(schema=f"id BIGINT, p {kind}", partition_by=["p"])
+        put(table, IDS, values={"p": text})
+        time_zone("America/New_York")
+        df = table.df()
+        time_zone("UTC")
+        assert [row[0] for row in df.selectExpr("CAST(p AS STRING)").collect()] == [shown] * 2
+
+    def test_a_value_that_is_none_is_refused(self, make_table: Make, put: Put) -> None:
+        """Spark would read it as null."""
+        table = make_table(schema="id BIGINT, p DECIMAL(4,2)", partition_by=["p"])
+        put(table, IDS, values={"p": "1234.5"})
+        with pytest.raises(deltasql.ValidationError, match=r"'p' is decimal\(4,2\).*'1234.5'"):
+            table.df()
+
+    def test_the_log_is_right_and_the_path_is_not(self, make_table: Make, put: Put) -> None:
+        """Directories that look like partitions, and a file that holds its own partition column, mean nothing."""
+        table = make_table(schema="p INT, id BIGINT, q STRING", partition_by=["p", "q"])
+        own = IDS.append_column("p", pa.array([8, 9], pa.int32())).append_column("q", [["x", "y"]])
+        put(table, own, "p=5/q=__HIVE_DEFAULT_PARTITION__/other=1/a.parquet", values={"p": "1", "q": "z"})
+        put(table, IDS, "q=y/a.parquet", values={"p": None, "q": "__HIVE_DEFAULT_PARTITION__"})
+        put(table, IDS, "deep/er/a.parquet", values={"p": "3", "q": None})
+        expected = pa.table(
+            {
+                "p": pa.array([1, 1, None, None, 3, 3], pa.int32()),
+                "id": [1, 2] * 3,
+                "q": ["z", "z", *["__HIVE_DEFAULT_PARTITION__"] * 2, None, None],
+            }
+        )
+        assert_rows(table.df(), expected)
+
+    def test_a_filter_leaves_files_alone(self, make_table: Make, put: Put, way: str) -> None:
+        if way == "join":
+            pytest.skip("a join reads every file: the log has to leave them out")
+        table = make_table(schema="id BIGINT, p STRING, q DATE", partition_by=["p", "q"])
+        for p, q in [("a", "2026-01-01"), ("a", None), ("b", "2026-01-01"), (None, None)]:
+            put(table, IDS, f"{p}{q}.parquet", values={"p": p, "q": q})
+        df = table.df()
+        for gone in ("aNone", "b2026-01-01", "NoneNone"):
+            (Path(table.location) / f"{gone}.parquet").unlink()
+        assert df.where("p = 'a' AND q >= '2026-01-01'").count() == 2
+        assert df.where("q = '2026-01-01' AND lower(p) IN ('a', 'A') AND id > 1").count() == 1
+        with pytest.raises(Exception, match=r"FILE_NOT_EXIST|does not exist"):
+            df.where("q = '2026-01-01'").count()
+
+    def test_a_join_leaves_partitions_alone(self, make_table: Make, put: Put, session: SparkSession, way: str) -> None:
+        """Dynamic pruning: what the other side of a join does not have is not read."""
+        if way != "index":
+            pytest.skip("only the file index knows partitions")
+        table = make_table(schema="id BIGINT, p INT", partition_by=["p"])
+        for p in range(3):
+            put(table, IDS, f"{p}.parquet", values={"p": str(p)})
+        df = table.df()
+        (Path(table.location) / "2.parquet").unlink()
+        few = session.range(10).where("id % 10 = 1").selectExpr("CAST(id AS INT) AS p")
+        assert df.join(few.hint("broadcast"), "p").count() == 2
+
+
+ODD_NAMES = [
+    "a b.parquet", "a%20b.parquet", "100%.parquet", "[a].parquet", "{a,b}.parquet", "a*b.parquet", "a?b.parquet",
+    "a#b.parquet", "a+b.parquet", "a&b=c;d,e.parquet", "a:b/c.parquet", "größe.parquet", "数据 1.parquet", "😀.parquet",
+    "a'b\"c.parquet", "a|b.parquet", "a^b`c.parquet", "<a>.parquet", "a@b!c$(d)~.parquet", "nbsp\xa0.parquet",
+    "e\u0301.parquet", "zero\u200bwidth.parquet", "_p=1/[x] y/a.parquet", "without ending", "p=a%2Fb/x.parquet",
+]  # fmt: skip
+
+
+class TestNames:
+    @pytest.mark.parametrize("root", ["plain", "odd [root] {a,b} *ü %41"])
+    def test_odd_names(self, make_table: Make, lake: deltasql.Lake, tmp_path: Path, root: str) -> None:
+        table = make_table(schema="id BIGINT, p STRING", partition_by=["p"], location=str(tmp_path / root))
+        # Hadoop fails on a colon below a root that Spark Connect takes for a pattern.
+        names = [name for name in ODD_NAMES if not (ON_CONNECT and root != "plain" and ":" in name)]
+        with lake.begin() as tx:
+            tx.stage(table, [file_of(table, pa.table({"id": [i]}), n, {"p": n}) for i, n in enumerate(names)])
+        assert_rows(table.df(), pa.table({"id": range(len(names)), "p": names}))
+
+    def test_a_name_like_a_pattern_is_not_one(self, make_table: Make, put: Put) -> None:
+        """Files that it would match, and that are not of the table, lie beside it."""
+        table = make_table(schema="id BIGINT")
+        for name in ("a1.parquet", "ab.parquet", "[a]b.parquet"):
+            file_of(table, pa.table({"id": [9]}), name)
+        for number, name in enumerate(("a*.parquet", "a?.parquet", "{a,b}b.parquet", "[b]b.parquet")):
+            put(table, pa.table({"id": [number]}), name)
+        assert ids(table.df()) == [0, 1, 2, 3]
+
+    @pytest.mark.parametrize("name", [".a=b.parquet", "a.parquet._COPYING_"])
+    def test_names_that_spark_skips_are_refused(self, make_table: Make, put: Put, name: str) -> None:
+        table = make_table(schema="id BIGINT")
+        put(table, IDS, name)
+        with pytest.raises(deltasql.ValidationError, match=f"Spark skips the file '{name}'"):
+            table.df()
+
+    def test_names_that_only_look_like_it(self, make_table: Make, put: Put) -> None:
+        table = make_table(schema="id BIGINT")
+        for name in ("_a=b.parquet", "x_.y", "_x=1/.y=2/a.parquet"):
+            put(table, IDS, name)
+        assert ids(table.df()) == [1, 1, 1, 2, 2, 2]
+
+
+class TestSnapshots:
+    def test_by_version_and_by_timestamp(self, make_table: Make, lake: deltasql.Lake, put: Put) -> None:
+        table = make_table(schema="id BIGINT")
+        put(table, pa.table({"id": [1]}), "a.parquet")
+        put(table, pa.table({"id": [2]}), "b.parquet")
+        with lake.begin() as tx:
+            tx.stage(table, [remove("a.parquet")])
+        moments = {entry.version: entry.timestamp for entry in table.history()}
+        for version, expected in enumerate([[], [1], [1, 2], [2]]):
+            assert ids(table.df(version)) == expected
+            assert ids(table.df(timestamp=moments[version])) == expected
+        assert ids(table.df()) == [2]
+        assert ids(table.df(version=2, where="id = 1")) == [1]
+
+    def test_with_the_schema_of_then(self, make_table: Make, lake: deltasql.Lake, put: Put) -> None:
+        table = make_table(schema="id BIGINT, x INT")
+        put(table, IDS)
+        narrow = '{"type":"struct","fields":[{"name":"id","type":"long","nullable":true,"metadata":{}}]}'
+        with lake.begin() as tx:
+            tx.stage(table, [deltasql.Metadata(id=table.id, schema_string=narrow)])
+        assert schema_of(table.df(version=1)) == [("id", "bigint"), ("x", "int")]
+        assert schema_of(table.df()) == [("id", "bigint")]
+
+    def test_later_commits_do_not_change_a_dataframe(self, make_table: Make, lake: deltasql.Lake, put: Put) -> None:
+        table = make_table(schema="id BIGINT")
+        put(table, pa.table({"id": [1]}), "a.parquet")
+        df, point = table.df(), lake.snapshot()
+        put(table, pa.table({"id": [2]}), "b.parquet")
+        assert ids(df) == ids(point.df(table.name)) == [1]
+        assert ids(point.df(table.name, "id > 1")) == []
+        assert ids(table.df()) == [1, 2]
+        with pytest.raises(deltasql.ValidationError, match="not part of this snapshot"):
+            point.df("nowhere.to_be_seen")
+
+    def test_the_same_snapshot_twice_is_one_scan(self, make_table: Make, put: Put) -> None:
+        table = make_table(schema="id BIGINT")
+        put(table, IDS)
+        first = table.df()
+        assert first.sameSemantics(table.df())
+        put(table, IDS, "b.parquet")
+        assert not first.sameSemantics(table.df())
+        assert first.join(table.df(), "id").count() == 4
+
+    def test_what_is_not_there_is_an_error(self, make_table: Make, put: Put, session: SparkSession) -> None:
+        """Whatever the session says: rows would be missing without a word."""
+        table = make_table(schema="id BIGINT")
+        for name in ("a.parquet", "b.parquet"):
+            put(table, IDS, name)
+        df = table.df()
+        (Path(table.location) / "a.parquet").unlink()
+        settings = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles")
+        for key in settings:
+            session.conf.set(key, "true")
+        try:
+            with pytest.raises(Exception, match=r"FILE_NOT_EXIST|does not exist"):
+                df.collect()
+            (Path(table.location) / "a.parquet").write_text("not Parquet at all")
+            with pytest.raises(Exception, match=r"not a Parquet file|FAILED_READ_FILE|CANNOT_READ"):
+                table.df().collect()
+        finally:
+            for key in settings:
+                session.conf.unset(key)
+
+    def test_a_file_without_bytes_is_refused(self, make_table: Make, lake: deltasql.Lake) -> None:
+        """Spark skips it."""
+        table = make_table(schema="id BIGINT")
+        with lake.begin() as tx:
+            tx.stage(table, [deltasql.Add("a.parquet", 0, 0)])
+        with pytest.raises(deltasql.ValidationError, match=r"'a\.parquet' has no bytes"):
+            table.df()
+
+
+class TestPredicates:
+    def test_files_are_left_out_by_the_log(self, make_table: Make, put: Put) -> None:
+        table = make_table(schema="id BIGINT, p STRING", partition_by=["p"])
+        location = Path(table.location)
+        names = [f"p={p}/{n}.parquet" for p in "ab" for n in (0, 10)]
+        for name in names:
+            (location / name).parent.mkdir(parents=True, exist_ok=True)
+            start = int(Path(name).stem)
+            pq.write_table(pa.table({"id": pa.array(range(start, start + 10), pa.int64())}), location / name)
+        table.add_files(names)
+        df = table.df(where="p = 'b' AND id BETWEEN 12 AND 14")
+        assert [Path(file).relative_to(location).as_posix() for file in _files(df)] == ["p=b/10.parquet"]
+        assert ids(df) == [12, 13, 14]
+        assert table.df(where="id > 100").count() == 0
+
+    @pytest.mark.parametrize("where", ["{table}.id = 1", "ID = 1", "id = 1 AND rand() >= 0", "id = 1 -- yes"])
+    def test_in_sparks_own_words(self, make_table: Make, put: Put, where: str) -> None:
+        table = make_table(schema="id BIGINT")
+        put(table, IDS)
+        assert ids(table.df(where=where.format(table="t"))) == [1]
+
+    def test_a_bad_one_is_explained(self, make_table: Make) -> None:
+        with pytest.raises(deltasql.ValidationError, match="did you mean 'amount'"):
+            make_table().df(where="amout > 1")
+
+
+def _files(df: DataFrame) -> list[str]:
+    return [file.removeprefix("file://").removeprefix("file:") for file in df.inputFiles()]
+
+
+class TestFeatures:
+    def test_deletion_vectors_are_refused_where_they_are(self, make_table: Make, lake: deltasql.Lake, put: Put) -> None:
+        table = make_table(
+            schema="id BIGINT, p STRING", partition_by=["p"], properties={"delta.enableDeletionVectors": "true"}
+        )
+        put(table, IDS, "a.parquet", values={"p": "a"})
+        assert ids(table.df()) == [1, 2]
+        plain = file_of(table, IDS, "b.parquet", {"p": "b"})
+        vector = deltasql.DeletionVector("i", "wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L", 40, 1)
+        marked = deltasql.Add(
+            plain.path,
+            plain.size,
+            plain.modification_time,
+            {"p": "b"},
+            stats='{"numRecords":2}',
+            deletion_vector=vector,
+        )
+        with lake.begin() as tx:
+            tx.stage(table, [marked])
+        with pytest.raises(deltasql.UnsupportedFeature, match=r"1 files.*'b\.parquet'.*deletion vectors") as error:
+            table.df()
+        assert error.value.features == ("deletionVectors",)
+        assert ids(table.df(where="p = 'a'")) == [1, 2]
+        assert ids(table.df(version=1)) == [1, 2]
+
+    @pytest.mark.parametrize(
+        ("protocol", "name"),
+        [
+            (deltasql.Protocol(3, 7, ("variantType",), ("variantType",)), "variantType"),
+            (deltasql.Protocol(2, 5), "columnMapping"),
+            (deltasql.Protocol(4, 7), "version 4"),
+        ],
+    )
+    def test_what_readers_must_know_is_refused_by_name(
+        self, make_table: Make, lake: deltasql.Lake, protocol: deltasql.Protocol, name: str
+    ) -> None:
+        from dataclasses import replace
+
+        table = make_table()
+        snapshot = replace(SqlTxnLogReader(lake.store).snapshot(table.id), protocol=protocol)
+        with pytest.raises(deltasql.UnsupportedFeature, match=name):
+            read_snapshot(lake.spark, snapshot)

@@ -1,0 +1,139 @@
+"""Which session a lake uses, and what becomes of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import deltasql
+from deltasql.spark import session as sessions
+from tests.spark.conftest import ON_CONNECT
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.skipif(ON_CONNECT, reason="tests of classic sessions")
+
+
+def test_the_one_that_is_given(embedded_lake: deltasql.Lake, spark_session: SparkSession) -> None:
+    mine = spark_session.newSession()
+    with deltasql.connect(embedded_lake.dsn, spark=mine) as lake:
+        assert lake.spark is mine
+    assert mine.range(3).count() == 3
+
+
+def test_the_one_that_is_active(embedded_lake: deltasql.Lake, spark_session: SparkSession) -> None:
+    assert spark_session.range(3).count() == 3
+    before = spark_session.conf.getAll
+    with deltasql.connect(embedded_lake.dsn) as lake:
+        assert lake.spark.sparkContext is spark_session.sparkContext
+    assert spark_session.range(3).count() == 3
+    assert spark_session.conf.getAll == before
+
+
+def test_what_is_no_session_is_refused() -> None:
+    with pytest.raises(deltasql.UsageError, match="spark is a SparkSession, got str"):
+        deltasql.connect(spark="local")  # type: ignore[arg-type]
+
+
+def test_without_pyspark(embedded_lake: deltasql.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark.sql", None)
+    with deltasql.connect(embedded_lake.dsn) as lake:
+        with pytest.raises(deltasql.UsageError, match=r"pip install 'deltasql\[spark\]'"):
+            _ = lake.spark
+
+
+def test_pyspark_is_not_imported_until_it_is_used(tmp_path: Path) -> None:
+    run("import deltasql, sys; assert 'pyspark' not in sys.modules", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("java", "said"),
+    [
+        (None, "has none"),
+        ('openjdk version "1.8.0_392"', "has Java 8"),
+        ('java version "11.0.21" 2023-10-17 LTS', "has Java 11"),
+        ("command not understood", "has none"),
+    ],
+)
+@pytest.mark.parametrize("home", [True, False], ids=["JAVA_HOME", "PATH"])
+def test_without_a_new_enough_java(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, java: str | None, said: str, home: bool
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path)) if home else monkeypatch.delenv("JAVA_HOME", raising=False)
+    if java is not None:
+        program = tmp_path / "bin" / "java"
+        program.parent.mkdir()
+        program.write_text(f"#!/bin/sh\necho '{java}' >&2\n")
+        program.chmod(0o755)
+    with pytest.raises(deltasql.UsageError, match=rf"Java 17 or newer.*{said}.*JAVA_HOME.*connect\(spark="):
+        sessions._check_java()
+
+
+def test_one_of_its_own(tmp_path: Path) -> None:
+    """Shared by lakes, stopped with the last of them, and it leaves nothing behind."""
+    done = run(
+        """
+        import os, deltasql
+        from pyspark.sql import SparkSession
+
+        with deltasql.connect() as one:
+            two = deltasql.connect(one.dsn)
+            table = one.create_table("t", "id BIGINT")
+            assert SparkSession.getActiveSession() is None
+            assert table.df().count() == 0
+            spark = one.spark
+            assert two.spark.sparkContext is spark.sparkContext
+            assert not {"PYSPARK_PYTHON", "SPARK_LOCAL_IP"} & os.environ.keys()
+            settings = spark.conf.getAll
+            assert "spark.sql.session.timeZone" not in settings, settings
+            folder = os.path.dirname(spark.conf.get("spark.sql.warehouse.dir").removeprefix("file:"))
+            spark.range(5).write.mode("overwrite").saveAsTable("somewhere")
+            spark.range(5).repartition(3).mapInArrow(lambda batches: batches, "id long").count()
+            assert os.path.isdir(folder)
+        assert spark.range(3).count() == 3, "the other lake uses it"
+        two.close()
+        assert SparkSession.getActiveSession() is None
+        assert not os.path.exists(folder)
+
+        with deltasql.connect() as three:
+            assert three.spark.range(3).count() == 3
+            three.spark.stop()
+            assert three.spark.range(4).count() == 4
+        assert SparkSession.getActiveSession() is None
+        """,
+        tmp_path,
+    )
+    assert os.listdir(tmp_path) == [".deltasql"]
+    assert done.stdout == ""
+    assert [line for line in done.stderr.splitlines() if "incubator" not in line] == []
+
+
+def test_it_is_stopped_when_the_process_ends(tmp_path: Path) -> None:
+    done = run(
+        """
+        import deltasql
+
+        lake = deltasql.connect()
+        print(lake.spark.range(3).count(), lake.spark.conf.get("spark.sql.warehouse.dir"))
+        """,
+        tmp_path,
+    )
+    count, warehouse = done.stdout.split()
+    assert count == "3"
+    assert not Path(warehouse.removeprefix("file:")).parent.exists()
+
+
+def run(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "error::ResourceWarning:deltasql", "-c", textwrap.dedent(program)]
+    environment = {k: v for k, v in os.environ.items() if k not in ("PYSPARK_PYTHON", "SPARK_LOCAL_IP")}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    return done
