@@ -6,7 +6,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -82,6 +82,8 @@ class WritePlan:
     shape: Shape
     files: FilePlan
     options: WriteOptions
+    by_spark: bool = False
+    """Do the rows come from Spark? Then files are large, and what is to be rewritten is Spark's work too."""
 
     def checks(self) -> Checks | None:
         """What rows in Arrow form are checked by; None if there is anything that Spark has to evaluate."""
@@ -102,7 +104,7 @@ class TableWriter:
     def write(self, txn: MultiTableTransaction, state: TableState, data: Any, options: WriteOptions) -> dict[str, str]:
         """Write the files of some rows, and stage what commits them; the metrics of the operation."""
         rows = data if is_spark_frame(data) or isinstance(data, ArrowRows) else arrow_rows(data, state.name)
-        plan = self.plan(txn, state, struct_of(rows), options)
+        plan = replace(self.plan(txn, state, struct_of(rows), options), by_spark=is_spark_frame(rows))
         return self.stage(txn, plan, self._write(plan, rows))
 
     def plan(
@@ -191,16 +193,20 @@ class TableWriter:
             state.table_id, state.name, state.version, metadata, state.protocol or Protocol(), files, state.location
         )
         goes = exact_filter(where, metadata.schema_string, state.name)
-        if goes is None:
-            carved = self._carve_by_spark(plan, snapshot, where)
-        elif predicate is not None and predicate.partition_only:
+        if goes is not None and predicate is not None and predicate.partition_only:
             carved = carve_partitions(snapshot, goes)
+        elif goes is None or plan.by_spark:
+            carved = self._carve_by_spark(plan, snapshot, where)
         else:
             carved = carve(snapshot, self._options, where, goes, plan.files)
         return _Replaced(_removes(carved.gone), carved.kept, Reads((where,), frozenset(files["path"].to_pylist())))
 
     def _carve_by_spark(self, plan: WritePlan, snapshot: Snapshot, where: str) -> Carved:
-        raise UnsupportedFeature(f"table {plan.state.name}: {where} is not there yet", table=snapshot.name)
+        spark = self._spark()
+        from deltasql.spark.carve import carve as carve_by_spark
+
+        fast = self._store.config.override(plan.files.properties)["spark.fast_scan"]
+        return carve_by_spark(spark, snapshot, where, plan.files, fast=fast)
 
     def _live(self, state: TableState, predicate: Predicate | None = None) -> pa.Table:
         """The files that were live when the write was planned; those that may hold matching rows."""

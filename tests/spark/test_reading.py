@@ -15,7 +15,7 @@ import pytest
 
 import deltasql
 from deltasql import SqlTxnLogReader
-from deltasql.spark.files import nullable
+from deltasql.core.fit import nullable
 from deltasql.spark.reading import read_snapshot
 from tests.acceptance.test_readers import NESTED, PARTITIONS, PRIMITIVES, table_of
 from tests.factories import remove

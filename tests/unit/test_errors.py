@@ -33,6 +33,7 @@ EXAMPLES = [
     errors.DatabaseUnavailable("x"),
     errors.CommitTimeout("x", sqlstate="55P03"),
     errors.SchemaOutdated("x", found=1, wanted=2),
+    errors.StorageError("x"),
     errors.CommitOutcomeUnknown("id", "lost"),
     errors.MirrorFailure("i", 3, "disk full", "t"),
     errors.MirrorConflict("i", 3, "other bytes", "t"),

@@ -20,7 +20,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from deltasql.core.partition_values import Stored
-from deltasql.spark.files import READ_OPTIONS, Json, SnapshotFiles, struct
+from deltasql.core.schema import struct_type
+from deltasql.spark.files import READ_OPTIONS, Json, SnapshotFiles
 from deltasql.spark.session import is_classic
 
 _log = logging.getLogger(__name__)
@@ -63,7 +64,7 @@ def _read(spark: SparkSession, files: SnapshotFiles) -> DataFrame:
 
 
 def _struct(jvm: Any, fields: Sequence[Json]) -> Any:
-    return jvm.org.apache.spark.sql.types.DataType.fromJson(json.dumps(struct(fields)))
+    return jvm.org.apache.spark.sql.types.DataType.fromJson(json.dumps(struct_type(list(fields))))
 
 
 def _index_class(spark: SparkSession) -> Any:

@@ -74,29 +74,6 @@ class SnapshotFiles:
         return [f for f in self.fields if _FILLED_IN in (f.get("metadata") or {})]
 
 
-def struct(fields: Sequence[Json]) -> Json:
-    """The JSON of a schema."""
-    return {"type": "struct", "fields": list(fields)}
-
-
-def nullable(type_: Any) -> Any:
-    """A type whose every part may be null."""
-    match type_:
-        case {"type": "struct", "fields": fields}:
-            return struct([{**field, "type": nullable(field["type"]), "nullable": True} for field in fields])
-        case {"type": "array", "elementType": element}:
-            return {"type": "array", "elementType": nullable(element), "containsNull": True}
-        case {"type": "map", "keyType": key, "valueType": value}:
-            inner = {"keyType": nullable(key), "valueType": nullable(value), "valueContainsNull": True}
-            return {"type": "map", **inner}
-    return type_
-
-
-def quoted(name: str) -> str:
-    """A column's name as SQL has it."""
-    return "`" + name.replace("`", "``") + "`"
-
-
 def _without(metadata: Json, key: str) -> Json:
     return {k: v for k, v in metadata.items() if k != key}
 

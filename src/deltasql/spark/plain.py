@@ -16,7 +16,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
-from deltasql.spark.files import READ_OPTIONS, Partition, SnapshotFiles, nullable, quoted, struct
+from deltasql.core.constraints import quoted
+from deltasql.core.fit import nullable
+from deltasql.core.schema import struct_type
+from deltasql.spark.files import READ_OPTIONS, Partition, SnapshotFiles
 from deltasql.spark.listing import quick_listing
 from deltasql.spark.paths import escaped, hadoop_uri
 from deltasql.spark.session import is_classic
@@ -32,7 +35,7 @@ _OPTIONS = {
 
 def plain(spark: SparkSession, files: SnapshotFiles) -> DataFrame:
     """The rows of a snapshot."""
-    schema = StructType.fromJson(nullable(struct(files.read_fields())))
+    schema = StructType.fromJson(nullable(struct_type(files.read_fields())))
     if not files.partitions:
         return spark.createDataFrame([], schema)
     reading = _Reading(spark, files, schema)

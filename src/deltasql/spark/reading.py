@@ -5,8 +5,9 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from deltasql.core.constraints import quoted
 from deltasql.spark.fileindex import indexed
-from deltasql.spark.files import SnapshotFiles, quoted
+from deltasql.spark.files import SnapshotFiles
 from deltasql.spark.plain import plain
 from deltasql.store import Snapshot
 

@@ -1,0 +1,38 @@
+"""Taking rows out of files by Spark: any condition that it evaluates, on any number of files."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from deltasql.core.fit import Fit, parse_struct
+from deltasql.data.carve import Carved
+from deltasql.data.files import FilePlan
+from deltasql.spark.paths import hadoop_paths, hadoop_uri
+from deltasql.spark.reading import read_snapshot
+from deltasql.spark.write import FrameWrite
+from deltasql.store import Snapshot
+
+
+def carve(spark: SparkSession, snapshot: Snapshot, where: str, plan: FilePlan, *, fast: bool) -> Carved:
+    """Files with rows that a condition is true for go; their other rows are written again."""
+    files = _touched(spark, snapshot, where, fast=fast)
+    if not files.num_rows:
+        return Carved(files, [])
+    stays = read_snapshot(spark, replace(snapshot, files=files), fast=fast).where(f"NOT coalesce(({where}), false)")
+    struct = parse_struct(plan.schema_string)
+    same = Fit(struct, {field["name"]: field["name"] for field in struct["fields"]})
+    return Carved(files, FrameWrite(snapshot.name, plan, same, ()).run(stays))
+
+
+def _touched(spark: SparkSession, snapshot: Snapshot, where: str, *, fast: bool) -> pa.Table:
+    """The files that hold such rows; all of them where Spark does not tell a row's file."""
+    found = read_snapshot(spark, snapshot, where, fast=fast).select(F.input_file_name().alias("file")).distinct()
+    uris = {row["file"] for row in found.collect()}
+    if "" in uris:
+        return snapshot.files
+    paths = hadoop_paths(snapshot.location, snapshot.files["path"].to_pylist())
+    return snapshot.files.filter(pa.array([hadoop_uri(path) in uris for path in paths], pa.bool_()))
