@@ -12,7 +12,7 @@ from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 import deltalake
 import pyarrow as pa
@@ -23,6 +23,7 @@ import deltasql
 from deltasql.core.schema import schema_string
 from deltasql.objects import Directory
 from tests.acceptance.test_readers import NESTED, PARTITIONS, PRIMITIVES, partitioned, table_of
+from tests.data_files import put, write
 from tests.factories import add, remove
 from tests.readers import rows
 from tests.s3 import S3Server
@@ -30,25 +31,6 @@ from tests.s3 import S3Server
 Make = Callable[..., deltasql.Table]
 UTC = pa.timestamp("us", "UTC")
 NTZ = pa.timestamp("us")
-
-
-def put(table: deltasql.Table, path: str, data: pa.Table, **options: Any) -> int:
-    """Write a data file, which is not yet the table's: its size."""
-    directory = Directory(table.location, table._lake._storage_options)
-    with directory.writing(path) as file:
-        pq.write_table(data, file, **options)
-    return directory.size(path) or 0
-
-
-def write(
-    table: deltasql.Table, data: pa.Table, path: str = "", values: dict[str, str | None] | None = None, **options: Any
-) -> str:
-    """Write a data file and commit it by hand, without anybody looking into it."""
-    path = path or f"{uuid.uuid4()}.parquet"
-    size = put(table, path, data, **options)
-    with table._lake.begin() as tx:
-        tx.stage(table, [add(quote(path, safe="/="), size=size, partition_values=values or {})])
-    return path
 
 
 def changed(table: deltasql.Table, schema: str) -> None:

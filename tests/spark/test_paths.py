@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from deltasql.spark.paths import escaped, hadoop_paths, hadoop_root, hadoop_uri
+from tests.spark.conftest import ON_CONNECT
 from tests.spark.test_reading import ODD_NAMES
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def test_uris_are_what_spark_shows(session: SparkSession, tmp_path: Path) -> Non
     assert shown == {number: hadoop_uri(f"file:{tmp_path}/{name}") for number, name in enumerate(ODD_NAMES)}
 
 
+@pytest.mark.skipif(ON_CONNECT, reason="asks Java")
 def test_every_character_is_encoded_as_java_does(spark_session: SparkSession) -> None:
     """But those that no path in a log may have, and those that are in Unicode for one of the two only."""
     characters = [

@@ -24,5 +24,21 @@ class ScanDataset(ds.Dataset):  # type: ignore[misc]
 
     def scanner(self, columns: Sequence[str] | None = None, filter: Any = None, **_: Any) -> ds.Scanner:
         """A pass over the rows, which reads the named columns alone."""
-        scan = self._scan if columns is None else self._scan.select(columns)
-        return ds.Scanner.from_batches(scan.batches(), filter=filter)
+        return _Pass(self._scan.narrowed(columns or self._scan.schema.names, filter))
+
+
+class _Pass(ds.Scanner):  # type: ignore[misc]
+    """A scanner of Arrow's own would take the stream on its few threads for input, and tables of a join would wait for
+    each other there."""
+
+    def __init__(self, scan: Scan) -> None:
+        self._scan = scan
+
+    @property
+    def projected_schema(self) -> pa.Schema:
+        """The columns that are read."""
+        return self._scan.schema
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """The rows as a stream."""
+        return self._scan.batches()

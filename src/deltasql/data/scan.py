@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from deltasql.core.predicates import Predicate
     from deltasql.core.row_filter import RowFilter
 
-_BATCH_ROWS = 128 * 1024
+_BATCH_ROWS = 32 * 1024
 _BATCH_BYTES = 16 << 20
 # A file of several row groups is read by several threads, each of which takes those that begin in its part.
 _PART_BYTES = 32 << 20
@@ -55,34 +55,41 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """Some columns of the rows of a snapshot that a predicate is true for."""
+    """Some columns of the rows of a snapshot that a predicate is true for; `only` is what an engine asks beyond it."""
 
     snapshot: Snapshot
     directory: Directory
     schema: pa.Schema
     predicate: Predicate | None
     keep: RowFilter | None
+    only: pc.Expression | None = None
 
-    def select(self, columns: Sequence[str]) -> Scan:
-        """The same rows, and of their columns only these."""
-        return replace(self, schema=_selected(self.snapshot, self.schema, columns))
+    def narrowed(self, columns: Sequence[str], only: pc.Expression | None) -> Scan:
+        """Fewer rows, as Arrow understands the condition, and of their columns only these."""
+        return replace(self, schema=_selected(self.snapshot, self.schema, columns), only=only)
 
-    def batches(self, room: float | None = None) -> pa.RecordBatchReader:
-        """The rows as a stream; at most about `room` bytes of them wait to be taken."""
-        return pa.RecordBatchReader.from_batches(self.schema, self._read(room))
+    def batches(self) -> pa.RecordBatchReader:
+        """The rows as a stream of which little waits to be taken.
+
+        Whoever takes it may do so on a thread of Arrow's: waiting there for work on Arrow's threads would never end, so
+        there is none.
+        """
+        return self._stream(_ROOM, columns_at_once=False)
 
     def table(self) -> pa.Table:
         """All rows."""
-        return self.batches(math.inf).read_all()
+        return self._stream(math.inf, columns_at_once=True).read_all()
 
-    def _read(self, room: float | None) -> Iterator[pa.RecordBatch]:
+    def _stream(self, room: float, *, columns_at_once: bool) -> pa.RecordBatchReader:
         parts = pc.sum(pc.max_element_wise(pc.divide(self.snapshot.files["size"], _PART_BYTES), 1)).as_py() or 0
-        most = pa.cpu_count() if is_local(self.directory.location) else max(pa.cpu_count(), _REMOTE_THREADS)
-        tasks = _Reading(self, self._read_schema(), columns_at_once=parts < most).tasks()
-        if parts <= 1:
-            return (batch for task in tasks for batch in task())
-        threads = min(most, parts)
-        return in_order(tasks, _bytes, threads=threads, room=_ROOM * threads if room is None else room)
+        local = is_local(self.directory.location)
+        most = pa.cpu_count() if local else max(pa.cpu_count(), _REMOTE_THREADS)
+        threads = max(1, min(most, parts))
+        # A store is asked for neighbouring columns at once; a disk need not be.
+        options = {"pre_buffer": not local, "coerce_int96_timestamp_unit": "us"}
+        tasks = _Reading(self, self._read_schema(), options, columns_at_once and parts < most).tasks()
+        batches = in_order(tasks, _bytes, threads=threads, room=room * threads)
+        return pa.RecordBatchReader.from_batches(self.schema, batches)
 
     def _read_schema(self) -> pa.Schema:
         """The columns that are asked for, and behind them those that only the predicate needs."""
@@ -149,9 +156,10 @@ def _bytes(batch: pa.RecordBatch) -> int:
 class _Reading:
     """One pass over the files of a scan."""
 
-    def __init__(self, scan: Scan, schema: pa.Schema, *, columns_at_once: bool) -> None:
+    def __init__(self, scan: Scan, schema: pa.Schema, options: Mapping[str, Any], columns_at_once: bool) -> None:
         self._scan = scan
         self._schema = schema
+        self._options = options
         self._snapshot = scan.snapshot
         self._columns_at_once = columns_at_once
 
@@ -164,12 +172,10 @@ class _Reading:
 
     def _read(self, part: _Part) -> Iterator[pa.RecordBatch]:
         with self._naming(part.path), self._scan.directory.reading(part.path) as source:
-            file = pq.ParquetFile(source, pre_buffer=True, coerce_int96_timestamp_unit="us")
+            file = pq.ParquetFile(source, **self._options)
             columns = Columns(self._schema, self._snapshot.metadata.partition_columns, part.values, file.schema_arrow)
             for batch in self._batches(file, self._groups(file, part), columns):
-                rows = self._kept(batch)
-                if rows.num_rows:
-                    yield rows
+                yield from self._kept(batch)
 
     def _groups(self, file: pq.ParquetFile, part: _Part) -> list[int]:
         metadata = file.metadata
@@ -179,7 +185,7 @@ class _Reading:
         return matching_groups(metadata, file.schema_arrow, groups, self._scan.predicate)
 
     def _batches(self, file: pq.ParquetFile, groups: Sequence[int], columns: Columns) -> Iterator[pa.RecordBatch]:
-        size = _batch_size(file.metadata, groups)
+        size = _batch_rows(file.metadata, groups, columns.stored)
         if columns.stored and groups:
             options = {"row_groups": groups, "columns": columns.stored, "use_threads": self._columns_at_once}
             yield from map(columns.of, file.iter_batches(size, **options))
@@ -188,15 +194,18 @@ class _Reading:
             rows = file.metadata.row_group(group).num_rows
             yield from (columns.alone(min(size, rows - start)) for start in range(0, rows, size))
 
-    def _kept(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows that the predicate is true for, without the columns that only it needed."""
+    def _kept(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The rows that are asked for, if there are any, without the columns that only the predicate needed."""
         asked = batch.select(self._scan.schema.names)
-        if self._scan.keep is None:
-            return asked
-        mask = self._scan.keep(batch)
-        if isinstance(mask, pa.Scalar):
-            return asked if mask.as_py() else asked.slice(0, 0)
-        return asked if mask.true_count == len(mask) else asked.filter(mask)
+        if self._scan.keep is not None:
+            mask = self._scan.keep(batch)
+            if isinstance(mask, pa.Scalar):
+                asked = asked if mask.as_py() else asked.slice(0, 0)
+            elif mask.true_count < len(mask):
+                asked = asked.filter(mask)
+        if self._scan.only is None:
+            return iter([asked] if asked.num_rows else [])
+        return iter(pa.Table.from_batches([asked]).filter(self._scan.only).to_batches())
 
     @contextmanager
     def _naming(self, path: str) -> Iterator[None]:
@@ -207,20 +216,16 @@ class _Reading:
         except Misfit as error:
             raise ValidationError(f"{subject} does not fit the table: {error}", table=self._snapshot.name) from error
         except StorageError as error:
-            if isinstance(error.__cause__, FileNotFoundError):
-                raise _storage_error(
-                    f"{subject} does not exist: was it moved or cleaned up?", self._snapshot
-                ) from error
-            raise _storage_error(f"{subject} cannot be read: {error}", self._snapshot) from error
-        except (pa.ArrowException, ValueError) as error:
-            reason = str(error).partition("\n")[0]
-            raise _storage_error(f"{subject} cannot be read as Parquet: {reason}", self._snapshot) from error
+            missing = isinstance(error.__cause__, FileNotFoundError)
+            problem = "does not exist: was it moved or cleaned up?" if missing else f"cannot be read: {error}"
+            raise self._unreadable(f"{subject} {problem}") from error
+        except pa.ArrowException as error:
+            raise self._unreadable(f"{subject} cannot be read: {str(error).partition(chr(10))[0]}") from error
 
-
-def _storage_error(text: str, snapshot: Snapshot) -> StorageError:
-    error = StorageError(text)
-    error.table = snapshot.name
-    return error
+    def _unreadable(self, text: str) -> StorageError:
+        error = StorageError(text)
+        error.table, error.table_id = self._snapshot.name, self._snapshot.table_id
+        return error
 
 
 def _parts(path: str, size: int, values: Mapping[str, str | None]) -> Iterator[_Part]:
@@ -237,8 +242,13 @@ def _begin(metadata: pq.FileMetaData, group: int) -> int:
     return int(first.dictionary_page_offset or first.data_page_offset)
 
 
-def _batch_size(metadata: pq.FileMetaData, groups: Sequence[int]) -> int:
-    """So many rows that a batch takes some megabytes at most."""
-    infos = [metadata.row_group(group) for group in groups]
-    rows, size = sum(info.num_rows for info in infos), sum(info.total_byte_size for info in infos)
+def _batch_rows(metadata: pq.FileMetaData, groups: Sequence[int], columns: Sequence[str]) -> int:
+    """So many rows that a batch of the columns takes some megabytes at most."""
+    found = [metadata.row_group(group) for group in groups]
+    rows = sum(group.num_rows for group in found)
+    size = sum(group.total_byte_size for group in found)
+    if size > _BATCH_BYTES * rows // _BATCH_ROWS:
+        names = tuple(f"{name}." for name in columns)
+        leaves = [i for i in range(metadata.num_columns) if f"{metadata.schema.column(i).path}.".startswith(names)]
+        size = sum(group.column(i).total_uncompressed_size for group in found for i in leaves)
     return int(max(1, min(_BATCH_ROWS, _BATCH_BYTES * rows // max(size, 1))))

@@ -1,0 +1,38 @@
+"""Data files written and committed by hand, wherever the table lies."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import deltasql
+from deltasql.objects import Directory
+from tests.factories import add
+
+
+def put(table: deltasql.Table, path: str, data: pa.Table, **options: Any) -> int:
+    """Write a data file, which is not yet the table's: its size."""
+    directory = Directory(table.location, table._lake._storage_options)
+    with directory.writing(path) as file:
+        pq.write_table(data, file, **options)
+    return directory.size(path) or 0
+
+
+def write(
+    table: deltasql.Table,
+    data: pa.Table,
+    path: str = "",
+    values: dict[str, str | None] | None = None,
+    stats: str | None = None,
+    **options: Any,
+) -> str:
+    """Write a data file and commit it by hand, without anybody looking into it."""
+    path = path or f"{uuid.uuid4()}.parquet"
+    size = put(table, path, data, **options)
+    with table._lake.begin() as tx:
+        tx.stage(table, [add(quote(path, safe="/="), size=size, partition_values=values or {}, stats=stats)])
+    return path
