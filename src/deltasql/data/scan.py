@@ -41,6 +41,8 @@ _PART_BYTES = 32 << 20
 _ROOM = 64 << 20  # per thread
 _REMOTE_THREADS = 16
 _FILES_AT_ONCE = 1024
+_TASK_BYTES = 128 << 20
+_TASK_FILE_BYTES = 4 << 20  # what opening a file costs, as bytes that are read meanwhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,20 @@ def scan(
     predicate = parse_where(where, snapshot)
     keep = predicate.row_filter(snapshot.name) if predicate else None
     return Scan(snapshot, Directory(snapshot.location, storage_options), schema, predicate, keep)
+
+
+def packed(snapshot: Snapshot) -> list[Snapshot]:
+    """A snapshot in pieces, in the order of the log: so many files each that a task reads about 128 MiB."""
+    tasks, start, size = [], 0, 0
+    sizes = snapshot.files["size"].to_pylist()
+    for place, one in enumerate(sizes):
+        cost = one + _TASK_FILE_BYTES
+        if place > start and size + cost > _TASK_BYTES:
+            tasks.append((start, place))
+            start, size = place, 0
+        size += cost
+    tasks += [(start, len(sizes))] if sizes else []
+    return [replace(snapshot, files=snapshot.files.slice(a, b - a)) for a, b in tasks]
 
 
 def _check_features(snapshot: Snapshot) -> None:
