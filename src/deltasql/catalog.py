@@ -408,7 +408,7 @@ class Table:
         self, version: int | None, timestamp: Moment | None, where: str | None, columns: Sequence[str] | None
     ) -> Scan:
         snapshot = self._reader.snapshot(self.id, version, timestamp, where)
-        return scan(snapshot, self._lake._storage_options, where, columns)
+        return scan(snapshot, self._lake._storage_options, columns)
 
     def add_files(
         self,
