@@ -15,6 +15,7 @@ from deltasql.data.checks import mask_of
 from deltasql.data.files import FilePlan, TableFiles
 from deltasql.data.scan import scan
 from deltasql.store import Snapshot
+from deltasql.store.reader import parse_where
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +45,13 @@ def _value(values: Mapping[str, str | None], field: pa.Field) -> pa.Scalar:
 def carve(snapshot: Snapshot, options: Mapping[str, str], where: str, goes: RowFilter, plan: FilePlan) -> Carved:
     """By any condition that is certain without Spark; `snapshot` holds the files that may have such rows."""
     touched = []
+    predicate = parse_where(where, snapshot)
     with TableFiles(plan) as files:
         for one in _each(snapshot):
-            if _count(one, options, where) == 0:
+            if _count(replace(one, predicate=predicate), options) == 0:
                 continue
             touched.append(one.files)
-            for batch in scan(one, options, None, None).batches():
+            for batch in scan(one, options).batches():
                 stays = pc.invert(pc.fill_null(mask_of(goes, batch), False))
                 files.write(_loose(batch.filter(stays)))
     return Carved(pa.concat_tables([snapshot.files.slice(0, 0), *touched]), files.adds)
@@ -60,9 +62,9 @@ def _each(snapshot: Snapshot) -> Iterator[Snapshot]:
         yield replace(snapshot, files=snapshot.files.slice(place, 1))
 
 
-def _count(snapshot: Snapshot, options: Mapping[str, str], where: str) -> int:
+def _count(snapshot: Snapshot, options: Mapping[str, str]) -> int:
     """How many rows a condition is true for; only its columns are read."""
-    return sum(batch.num_rows for batch in scan(snapshot, options, where, snapshot.schema.names[:1]).batches())
+    return sum(batch.num_rows for batch in scan(snapshot, options, snapshot.schema.names[:1]).batches())
 
 
 def _loose(batch: pa.RecordBatch) -> pa.RecordBatch:

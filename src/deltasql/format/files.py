@@ -41,7 +41,7 @@ def read_files(partition: InputPartition, options: Mapping[str, str]) -> Iterato
     """The rows of a task's files."""
     if not isinstance(partition, FilesPartition):
         raise TypeError(f"{type(partition).__name__} is not a partition of this source")
-    return iter(scan(partition.snapshot, options, None, None).batches())
+    return iter(scan(partition.snapshot, options).batches())
 
 
 def tasks_of(snapshot: Snapshot) -> list[FilesPartition]:

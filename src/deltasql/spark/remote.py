@@ -6,6 +6,7 @@ Spark's wheel knows local files and HDFS. With the jars of a store's file system
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -42,7 +43,7 @@ def reads_natively(spark: SparkSession, location: str, options: Mapping[str, str
 def read_by_workers(spark: SparkSession, snapshot: Snapshot, options: Mapping[str, str]) -> DataFrame:
     """The rows of a snapshot."""
     schema = StructType.fromJson(nullable(parse_struct(snapshot.metadata.schema_string)))
-    tasks = packed(snapshot)
+    tasks = packed(replace(snapshot, predicate=None))  # rows are chosen by Spark
     if not tasks:
         return spark.createDataFrame([], schema)
     numbers = spark.range(0, len(tasks), 1, len(tasks))
@@ -57,4 +58,4 @@ def _read(
         for number in batch.column(0).to_pylist():
             task = tasks[number]
             schema = loose_schema(task.schema)
-            yield from (rows.cast(schema) for rows in scan(task, options, None, None).batches())
+            yield from (rows.cast(schema) for rows in scan(task, options).batches())
