@@ -15,7 +15,6 @@ from deltasql.data.checks import mask_of
 from deltasql.data.files import FilePlan, TableFiles
 from deltasql.data.scan import scan
 from deltasql.store import Snapshot
-from deltasql.store.reader import parse_where
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +41,15 @@ def _value(values: Mapping[str, str | None], field: pa.Field) -> pa.Scalar:
     return partition_scalar(values[field.name], field.type)
 
 
-def carve(snapshot: Snapshot, options: Mapping[str, str], where: str, goes: RowFilter, plan: FilePlan) -> Carved:
-    """By any condition that is certain without Spark; `snapshot` holds the files that may have such rows."""
+def carve(snapshot: Snapshot, options: Mapping[str, str], goes: RowFilter, plan: FilePlan) -> Carved:
+    """By any condition that is certain without Spark, which is the snapshot's."""
     touched = []
-    predicate = parse_where(where, snapshot)
     with TableFiles(plan) as files:
         for one in _each(snapshot):
-            if _count(replace(one, predicate=predicate), options) == 0:
+            if _count(one, options) == 0:
                 continue
             touched.append(one.files)
-            for batch in scan(one, options).batches():
+            for batch in scan(replace(one, predicate=None), options).batches():
                 stays = pc.invert(pc.fill_null(mask_of(goes, batch), False))
                 files.write(_loose(batch.filter(stays)))
     return Carved(pa.concat_tables([snapshot.files.slice(0, 0), *touched]), files.adds)
