@@ -1,0 +1,56 @@
+"""Tasks that fail and are tried again: only the files of attempts that succeeded become part of the table."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import deltasql
+
+PROGRAM = """
+import sys
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+import deltasql
+from deltasql.spark.write import FrameWrite
+
+url, table, way = sys.argv[1:]
+if way == "arrow":
+    FrameWrite._is_native = lambda self, frame: False  # as on an object store
+
+
+def failing(batches):
+    for number, batch in enumerate(batches):
+        if number == 3 and TaskContext.get().attemptNumber() < 2:
+            raise RuntimeError("broken on purpose")
+        yield batch
+
+
+settings = {"spark.ui.enabled": "false", "spark.log.level": "OFF", "spark.sql.execution.arrow.maxRecordsPerBatch": "20000"}
+spark = SparkSession.builder.master("local[2,3]").config(map=settings).getOrCreate()
+frame = spark.range(0, 200_000, 1, 2).selectExpr("id", "CAST(id % 2 AS STRING) AS part")
+with deltasql.connect(url, spark=spark) as lake:
+    lake.table(table).append(frame.mapInArrow(failing, frame.schema))
+"""
+
+
+@pytest.mark.parametrize("way", ["native", "arrow"])
+def test_failed_attempts_leave_nobodys_files(
+    lake: deltasql.Lake, namespace: str, spark_session: SparkSession, way: str
+) -> None:
+    properties = {"deltasql.writer.target_file_size": "100kb"}
+    table = lake.create_table(f"{namespace}.t", "id BIGINT, part STRING", properties=properties)
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    command = [sys.executable, "-c", PROGRAM, lake.dsn, table.name, way]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert sorted(table.arrow()["id"].to_pylist()) == list(range(200_000))
+    written = {p.relative_to(table.location).as_posix() for p in Path(table.location).rglob("part-*.parquet")}
+    known = set(table.files()["path"].to_pylist())
+    assert known == written if way == "native" else known < written
