@@ -12,11 +12,14 @@ BENCH_READY := $(VENV)/.bench-ready
 DEMO_READY := $(VENV)/.demo-ready
 JAVA_READY := $(VENV)/.java-ready
 
+SPARKS := 4.1.4 4.3.0
+SPARK_TESTS := tests/spark tests/integration/test_spark_writing.py tests/integration/test_format.py tests/integration/test_s3_rows.py
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench docs lock clean
+.PHONY: help setup demo test test-matrix lint format bench docs lock clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
 setup: $(READY) ## Create .venv with the locked dependencies (the other targets do this by themselves)
 
@@ -65,6 +68,13 @@ demo: $(DEMO_READY) $(JAVA_READY) ## Run the main job on an embedded PostgreSQL
 test: $(TEST_READY) $(JAVA_READY) ## Run all tests
 	@$(RUN) tests.delta_jars
 	@$(RUN) pytest $(ARGS)
+
+test-matrix: $(TEST_READY) $(JAVA_READY) ## Run the tests of Spark on the oldest and the newest release that is supported
+	@for version in $(SPARKS); do \
+	  echo "PySpark $$version, 460 MB once unpacked"; \
+	  $(RUN) uv pip install --quiet --target "$(VENV)/pyspark-$$version" "pyspark==$$version" || exit 1; \
+	  TEST_PLAIN_SPARK=1 PYTHONPATH="$(CURDIR)/$(VENV)/pyspark-$$version" $(RUN) pytest $(SPARK_TESTS) $(ARGS) || exit 1; \
+	done
 
 lint: $(READY) ## Check style, types and layers
 	@$(RUN) ruff check .

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 import deltasql
-from benchmarks import commits, contention, mirror, register, snapshots
+from benchmarks import commits, contention, mirror, register, rows, snapshots
 from benchmarks.measure import Result
 
 RESULTS = Path(__file__).parent / "results"
@@ -29,7 +29,7 @@ def main() -> None:
     """Run what was asked for, all by default."""
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
     parser.add_argument(
-        "suites", nargs="*", metavar="suite", help="commit, contention, snapshot, register, mirror [all]"
+        "suites", nargs="*", metavar="suite", help="commit, contention, snapshot, register, mirror, rows [all]"
     )
     parser.add_argument("--url", help="a server of yours instead of an embedded one in a temporary directory")
     chosen = parser.parse_args()
@@ -65,6 +65,7 @@ def _run(lake: deltasql.Lake, wanted: set[str]) -> list[Result]:
         "contention": lambda: contention.run(lake),
         "register": lambda: register.run(lake),
         "mirror": lambda: mirror.run(lake, table()),
+        "rows": lambda: _rows(lake),
     }
     results: list[Result] = []
     for name, suite in suites.items():
@@ -72,6 +73,12 @@ def _run(lake: deltasql.Lake, wanted: set[str]) -> list[Result]:
             console.print(f"{name} …")
             results += suite()
     return results
+
+
+def _rows(lake: deltasql.Lake) -> list[Result]:
+    """With everything on, as users have it."""
+    with deltasql.connect(lake.dsn) as publishing:
+        return rows.run(publishing)
 
 
 def _machine(lake: deltasql.Lake) -> dict[str, str]:

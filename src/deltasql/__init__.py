@@ -40,8 +40,8 @@ from deltasql.errors import (
     ValidationError,
     VersionConflict,
 )
+from deltasql.format import register
 from deltasql.mirror import Mirror, MirrorReport, MirrorStatus
-from deltasql.sessions import register
 from deltasql.store import HistoryEntry, Snapshot, SqlTxnLogReader, Store, TableInfo
 from deltasql.transaction import MultiTableTransaction, SqlTxnLogWriter
 

@@ -324,7 +324,8 @@ class Table:
 
         snapshot = self._reader.snapshot(self.id, version, timestamp, where=where)
         config = self._lake._config.override(snapshot.properties)
-        return read_snapshot(spark, snapshot, where, fast=config["spark.fast_scan"])
+        options = self._lake._storage_options
+        return read_snapshot(spark, snapshot, where, fast=config["spark.fast_scan"], options=options)
 
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
         """Commits, newest first."""
@@ -407,7 +408,7 @@ class Table:
         self, version: int | None, timestamp: Moment | None, where: str | None, columns: Sequence[str] | None
     ) -> Scan:
         snapshot = self._reader.snapshot(self.id, version, timestamp, where)
-        return scan(snapshot, self._lake._storage_options, where, columns)
+        return scan(snapshot, self._lake._storage_options, columns)
 
     def add_files(
         self,

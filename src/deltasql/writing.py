@@ -198,7 +198,7 @@ class TableWriter:
         elif goes is None or plan.by_spark:
             carved = self._carve_by_spark(plan, snapshot, where)
         else:
-            carved = carve(snapshot, self._options, where, goes, plan.files)
+            carved = carve(replace(snapshot, predicate=predicate), self._options, goes, plan.files)
         return _Replaced(_removes(carved.gone), carved.kept, Reads((where,), frozenset(files["path"].to_pylist())))
 
     def _carve_by_spark(self, plan: WritePlan, snapshot: Snapshot, where: str) -> Carved:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -94,7 +95,11 @@ def test_demo(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "VersionConflict" in done.stdout
     assert "{'demo.features': 1, 'demo.labels': 1, 'demo.metrics': 1}" in done.stdout
-    assert "day=2026-01-31/part-0.parquet" in done.stdout
+    assert "day=2026-01-31/part-" in done.stdout
+    engines = dict(
+        re.findall(r"^  (deltasql, Arrow|deltasql, Spark|delta-rs|DuckDB) +([\d,]+) rows$", done.stdout, re.M)
+    )
+    assert engines == dict.fromkeys(["deltasql, Arrow", "deltasql, Spark", "delta-rs", "DuckDB"], "10,000")
     left = json.loads(deltasql_command("tables", "--json", cwd=tmp_path).stdout)
     assert [t["version"] for t in left] == [1, 1, 1]
 

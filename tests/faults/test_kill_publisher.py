@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+import uuid
 from pathlib import Path
 
 import pytest
@@ -31,7 +31,7 @@ STEPS: list[tuple[type | object, str]] = [
 ]
 
 
-def publish_and_die(dsn: str, table: str, step: int, after: bool) -> None:
+def publish_and_die(dsn: str, config: dict[str, str], table: str, step: int, after: bool) -> None:
     """Publish three versions and the checkpoint of the second, and clean the log, dying at a step."""
     owner, name = STEPS[step]
     original = getattr(owner, name)
@@ -43,27 +43,32 @@ def publish_and_die(dsn: str, table: str, step: int, after: bool) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
         return None
 
-    with deltasql.connect(dsn) as lake:
+    with deltasql.connect(dsn, config=config) as lake:
         setattr(owner, name, dying)
         lake.mirror._reconcile(lake.mirror._find(table), look_ahead=False)
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("step", range(len(STEPS)), ids=[name for _, name in STEPS])
-def test_killed_at_each_step(
-    lake: deltasql.Lake, make_table: Callable[..., deltasql.Table], step: int, after: bool
-) -> None:
-    table = make_table(properties={"delta.checkpointInterval": "2", "delta.logRetentionDuration": "interval 0 days"})
+def test_killed_at_each_step(embedded_lake: deltasql.Lake, step: int, after: bool) -> None:
+    config = {"postgres.schema": f"s{uuid.uuid4().hex}"}  # nobody else publishes these tables
+    with deltasql.connect(embedded_lake.dsn, config=config) as lake:
+        killed_at(lake, config, step, after)
+
+
+def killed_at(lake: deltasql.Lake, config: dict[str, str], step: int, after: bool) -> None:
+    properties = {"delta.checkpointInterval": "2", "delta.logRetentionDuration": "interval 0 days"}
+    table = lake.create_table("t", "id BIGINT", properties=properties)
     for _ in range(2):
         stage(lake, table)
     lake.mirror.settle()
     log = Path(table.location) / "_delta_log"
     for path in log.iterdir():
         os.utime(path, (0, 0))
-    with deltasql.connect(lake.dsn, config={"mirror.mode": "off"}) as silent:
+    with deltasql.connect(lake.dsn, config=config | {"mirror.mode": "off"}) as silent:
         for _ in range(3):
             stage(silent, silent.table(table.id))
-    process = spawn(publish_and_die, lake.dsn, table.name, step, after)
+    process = spawn(publish_and_die, lake.dsn, config, table.name, step, after)
     process.join(60)
     assert process.exitcode == -signal.SIGKILL
     seen = DeltaTable(table.location)

@@ -535,7 +535,7 @@ class TestRefusals:
         ]:
             metadata = replace_fields(snapshot.metadata, configuration=properties)
             with pytest.raises(deltasql.UnsupportedFeature, match=f"{table.name}.*{name}"):
-                scan(replace(snapshot, protocol=protocol, metadata=metadata), {}, None, None)
+                scan(replace(snapshot, protocol=protocol, metadata=metadata), {})
 
 
 def replace_add(action: deltasql.Add, **fields: Any) -> deltasql.Add:

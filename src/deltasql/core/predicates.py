@@ -319,6 +319,8 @@ def _mixed(left: Column, right: Column) -> str | None:
 def _doubt_of_list(values: Sequence[Value], type: pa.DataType) -> str | None:
     if pa.types.is_timestamp(type) and any(isinstance(value, str) for value in values):
         return "some modes of Spark compare the times as texts: write TIMESTAMP '…' or TIMESTAMP_NTZ '…'"
+    if pa.types.is_integer(type) and not any(isinstance(value, str) for value in values):
+        return None  # lists of integers may be long
     return next(filter(None, (doubt(value, type) for value in values)), None)
 
 

@@ -41,15 +41,15 @@ def _value(values: Mapping[str, str | None], field: pa.Field) -> pa.Scalar:
     return partition_scalar(values[field.name], field.type)
 
 
-def carve(snapshot: Snapshot, options: Mapping[str, str], where: str, goes: RowFilter, plan: FilePlan) -> Carved:
-    """By any condition that is certain without Spark; `snapshot` holds the files that may have such rows."""
+def carve(snapshot: Snapshot, options: Mapping[str, str], goes: RowFilter, plan: FilePlan) -> Carved:
+    """By any condition that is certain without Spark, which is the snapshot's."""
     touched = []
     with TableFiles(plan) as files:
         for one in _each(snapshot):
-            if _count(one, options, where) == 0:
+            if _count(one, options) == 0:
                 continue
             touched.append(one.files)
-            for batch in scan(one, options, None, None).batches():
+            for batch in scan(replace(one, predicate=None), options).batches():
                 stays = pc.invert(pc.fill_null(mask_of(goes, batch), False))
                 files.write(_loose(batch.filter(stays)))
     return Carved(pa.concat_tables([snapshot.files.slice(0, 0), *touched]), files.adds)
@@ -60,9 +60,9 @@ def _each(snapshot: Snapshot) -> Iterator[Snapshot]:
         yield replace(snapshot, files=snapshot.files.slice(place, 1))
 
 
-def _count(snapshot: Snapshot, options: Mapping[str, str], where: str) -> int:
+def _count(snapshot: Snapshot, options: Mapping[str, str]) -> int:
     """How many rows a condition is true for; only its columns are read."""
-    return sum(batch.num_rows for batch in scan(snapshot, options, where, snapshot.schema.names[:1]).batches())
+    return sum(batch.num_rows for batch in scan(snapshot, options, snapshot.schema.names[:1]).batches())
 
 
 def _loose(batch: pa.RecordBatch) -> pa.RecordBatch:

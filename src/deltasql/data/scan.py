@@ -28,10 +28,8 @@ from deltasql.data.row_groups import matching_groups
 from deltasql.errors import StorageError, UnsupportedFeature, ValidationError
 from deltasql.objects import Directory, is_local
 from deltasql.store import Snapshot
-from deltasql.store.reader import parse_where
 
 if TYPE_CHECKING:
-    from deltasql.core.predicates import Predicate
     from deltasql.core.row_filter import RowFilter
 
 _BATCH_ROWS = 32 * 1024
@@ -41,6 +39,8 @@ _PART_BYTES = 32 << 20
 _ROOM = 64 << 20  # per thread
 _REMOTE_THREADS = 16
 _FILES_AT_ONCE = 1024
+_TASK_BYTES = 128 << 20
+_TASK_FILE_BYTES = 4 << 20  # what opening a file costs, as bytes that are read meanwhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +55,11 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """Some columns of the rows of a snapshot that a predicate is true for; `only` is what an engine asks beyond it."""
+    """Some columns of the rows of a snapshot, those that `keep` keeps; `only` is what an engine asks beyond that."""
 
     snapshot: Snapshot
     directory: Directory
     schema: pa.Schema
-    predicate: Predicate | None
     keep: RowFilter | None
     only: pc.Expression | None = None
 
@@ -93,19 +92,31 @@ class Scan:
 
     def _read_schema(self) -> pa.Schema:
         """The columns that are asked for, and behind them those that only the predicate needs."""
-        asked = {path[0] for path in self.predicate.columns} if self.predicate else set()
+        predicate = self.snapshot.predicate
+        asked = {path[0] for path in predicate.columns} if predicate else set()
         return pa.schema([*self.schema, *(self.snapshot.schema.field(n) for n in sorted(asked - {*self.schema.names}))])
 
 
-def scan(
-    snapshot: Snapshot, storage_options: Mapping[str, str], where: str | None, columns: Sequence[str] | None
-) -> Scan:
-    """Make sure that a snapshot can be read as asked; `where` is what it was pruned by."""
+def scan(snapshot: Snapshot, storage_options: Mapping[str, str], columns: Sequence[str] | None = None) -> Scan:
+    """Make sure that the rows of a snapshot can be read; those, if it was read with a predicate, that match."""
     _check_features(snapshot)
     schema = snapshot.schema if columns is None else _selected(snapshot, snapshot.schema, columns)
-    predicate = parse_where(where, snapshot)
-    keep = predicate.row_filter(snapshot.name) if predicate else None
-    return Scan(snapshot, Directory(snapshot.location, storage_options), schema, predicate, keep)
+    keep = snapshot.predicate.row_filter(snapshot.name) if snapshot.predicate else None
+    return Scan(snapshot, Directory(snapshot.location, storage_options), schema, keep)
+
+
+def packed(snapshot: Snapshot) -> list[Snapshot]:
+    """A snapshot in pieces, in the order of the log: so many files each that a task reads about 128 MiB."""
+    tasks, start, size = [], 0, 0
+    sizes = snapshot.files["size"].to_pylist()
+    for place, one in enumerate(sizes):
+        cost = one + _TASK_FILE_BYTES
+        if place > start and size + cost > _TASK_BYTES:
+            tasks.append((start, place))
+            start, size = place, 0
+        size += cost
+    tasks += [(start, len(sizes))] if sizes else []
+    return [replace(snapshot, files=snapshot.files.slice(a, b - a)) for a, b in tasks]
 
 
 def _check_features(snapshot: Snapshot) -> None:
@@ -180,9 +191,8 @@ class _Reading:
     def _groups(self, file: pq.ParquetFile, part: _Part) -> list[int]:
         metadata = file.metadata
         groups = [i for i in range(metadata.num_row_groups) if part.start <= _begin(metadata, i) < part.end]
-        if self._scan.predicate is None or not groups:
-            return groups
-        return matching_groups(metadata, file.schema_arrow, groups, self._scan.predicate)
+        predicate = self._snapshot.predicate
+        return matching_groups(metadata, file.schema_arrow, groups, predicate) if predicate and groups else groups
 
     def _batches(self, file: pq.ParquetFile, groups: Sequence[int], columns: Columns) -> Iterator[pa.RecordBatch]:
         size = _batch_rows(file.metadata, groups, columns.stored)

@@ -1,1 +1,22 @@
 """`format("deltasql")`: a lake's tables for sessions that know nothing else of deltasql."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def register(
+    spark: SparkSession,
+    url: str | None = None,
+    *,
+    config: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> None:
+    """Let a session read and write the tables of a lake by `format("deltasql")`, in batches and as streams."""
+    from deltasql.format.source import register as register_source
+
+    register_source(spark, url, config=config, storage_options=storage_options)

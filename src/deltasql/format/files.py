@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from deltasql.catalog import Lake, connect
-from deltasql.data.scan import scan
+from deltasql.data.scan import packed, scan
 from deltasql.store import Snapshot
-
-_TASK_BYTES = 128 * 1024 * 1024
-_TASK_FILE_BYTES = 4 * 1024 * 1024
-"""What opening a file costs, as bytes that are read meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +41,9 @@ def read_files(partition: InputPartition, options: Mapping[str, str]) -> Iterato
     """The rows of a task's files."""
     if not isinstance(partition, FilesPartition):
         raise TypeError(f"{type(partition).__name__} is not a partition of this source")
-    return iter(scan(partition.snapshot, options, None, None).batches())
+    return iter(scan(partition.snapshot, options).batches())
 
 
-def packed(snapshot: Snapshot) -> list[FilesPartition]:
-    """A snapshot's files in the order of the log, so many for a task that it reads about 128 MiB."""
-    tasks, start, size = [], 0, 0
-    sizes = snapshot.files["size"].to_pylist()
-    for place, one in enumerate(sizes):
-        cost = one + _TASK_FILE_BYTES
-        if place > start and size + cost > _TASK_BYTES:
-            tasks.append((start, place))
-            start, size = place, 0
-        size += cost
-    tasks += [(start, len(sizes))] if sizes else []
-    return [FilesPartition(replace(snapshot, files=snapshot.files.slice(a, b - a))) for a, b in tasks]
+def tasks_of(snapshot: Snapshot) -> list[FilesPartition]:
+    """A snapshot's files, some for each task."""
+    return [FilesPartition(task) for task in packed(snapshot)]

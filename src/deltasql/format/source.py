@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from deltasql.errors import UsageError
-from deltasql.format.files import FilesPartition, LakeAddress, packed, read_files
+from deltasql.format.files import FilesPartition, LakeAddress, read_files, tasks_of
 from deltasql.format.stream import StreamReader
 from deltasql.format.write import BatchWriter, StreamWriter
 from deltasql.store import Snapshot
@@ -97,7 +97,7 @@ class _Reader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        return packed(self._snapshot) or [FilesPartition(self._snapshot)]
+        return tasks_of(self._snapshot) or [FilesPartition(self._snapshot)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_files(partition, self._options)

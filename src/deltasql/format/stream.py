@@ -18,7 +18,7 @@ from deltasql.catalog import connect
 from deltasql.core.actions import Add
 from deltasql.core.canonical import LoggedCommit
 from deltasql.errors import UnsupportedFeature, UsageError
-from deltasql.format.files import LakeAddress, packed, read_files
+from deltasql.format.files import LakeAddress, read_files, tasks_of
 from deltasql.store import Snapshot
 
 Offset = dict[str, Any]
@@ -141,7 +141,7 @@ class _Planner:
         if start["snapshot"]:
             whole = self._initial_snapshot(first)
             stop = end["index"] if end["snapshot"] else whole.files.num_rows
-            tasks += packed(replace(whole, files=whole.files.slice(index, stop - index)))
+            tasks += tasks_of(replace(whole, files=whole.files.slice(index, stop - index)))
             first, index = first + 1, 0
         if end["snapshot"]:
             return tasks
@@ -149,7 +149,7 @@ class _Planner:
         for version, found in self._added(first, end["version"] if end["index"] else end["version"] - 1):
             begin = index if version == first else 0
             adds += found[begin : end["index"] if version == end["version"] else None]
-        return tasks + packed(replace(self._snapshot, files=_files(adds, self._snapshot)))
+        return tasks + tasks_of(replace(self._snapshot, files=_files(adds, self._snapshot)))
 
     def _initial_snapshot(self, version: int) -> Snapshot:
         if self._initial is None or self._initial[0] != version:

@@ -19,19 +19,21 @@ from deltasql.store import Snapshot
 
 def carve(spark: SparkSession, snapshot: Snapshot, where: str, plan: FilePlan, *, fast: bool) -> Carved:
     """Files with rows that a condition is true for go; their other rows are written again."""
-    files = _touched(spark, snapshot, where, fast=fast)
+    files = _touched(spark, snapshot, where, plan, fast=fast)
     if not files.num_rows:
         return Carved(files, [])
-    stays = read_snapshot(spark, replace(snapshot, files=files), fast=fast).where(f"NOT coalesce(({where}), false)")
+    stays = read_snapshot(spark, replace(snapshot, files=files), fast=fast, options=plan.options).where(
+        f"NOT coalesce(({where}), false)"
+    )
     struct = parse_struct(plan.schema_string)
     same = Fit(struct, {field["name"]: field["name"] for field in struct["fields"]})
     return Carved(files, FrameWrite(snapshot.name, plan, same, ()).run(stays))
 
 
-def _touched(spark: SparkSession, snapshot: Snapshot, where: str, *, fast: bool) -> pa.Table:
+def _touched(spark: SparkSession, snapshot: Snapshot, where: str, plan: FilePlan, *, fast: bool) -> pa.Table:
     """The files that hold such rows; all of them where Spark does not tell a row's file."""
-    found = read_snapshot(spark, snapshot, where, fast=fast).select(F.input_file_name().alias("file")).distinct()
-    uris = {row["file"] for row in found.collect()}
+    rows = read_snapshot(spark, snapshot, where, fast=fast, options=plan.options)
+    uris = {row["file"] for row in rows.select(F.input_file_name().alias("file")).distinct().collect()}
     if "" in uris:
         return snapshot.files
     paths = hadoop_paths(snapshot.location, snapshot.files["path"].to_pylist())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -9,15 +11,27 @@ from deltasql.core.constraints import quoted
 from deltasql.spark.fileindex import indexed
 from deltasql.spark.files import SnapshotFiles
 from deltasql.spark.plain import plain
+from deltasql.spark.remote import read_by_workers, reads_natively
 from deltasql.store import Snapshot
 
 
-def read_snapshot(spark: SparkSession, snapshot: Snapshot, where: str | None = None, *, fast: bool = True) -> DataFrame:
-    """The rows of a snapshot; with a predicate those that match it. `fast` allows what is not Spark's public API."""
+def read_snapshot(
+    spark: SparkSession,
+    snapshot: Snapshot,
+    where: str | None = None,
+    *,
+    fast: bool = True,
+    options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """The rows of a snapshot; with a predicate those that match it. `fast` allows what is not Spark's public API;
+    `options` are those of the object store."""
     files = SnapshotFiles.of(snapshot)
-    found = indexed(spark, files) if fast else None
-    if found is None:
-        found = plain(spark, files)
+    if reads_natively(spark, snapshot.location, options or {}):
+        found = indexed(spark, files) if fast else None
+        if found is None:
+            found = plain(spark, files)
+    else:
+        found = read_by_workers(spark, snapshot, options or {})
     found = _with_metadata(found, files)
     if where is None:
         return found

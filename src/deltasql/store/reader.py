@@ -35,6 +35,8 @@ class Snapshot:
     protocol: Protocol
     files: pa.Table
     location: str
+    predicate: Predicate | None = None
+    """What the files were pruned by, if they were."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -65,11 +67,19 @@ class SqlTxnLogReader:
         where: str | None = None,
     ) -> Snapshot:
         """A table at its head, at a version or at a moment; with a predicate only the files that may hold its rows."""
-        state, found = self._read(table, where, version, timestamp)
-        if state.metadata is None or state.protocol is None:
+        state, found, predicate = self._read(table, where, version, timestamp)
+        metadata, protocol = state.metadata, state.protocol
+        if metadata is None or protocol is None:
             raise ValidationError(f"table {state.name} has no metadata yet", table=state.name)
         return Snapshot(
-            state.table_id, state.name, found.version, state.metadata, state.protocol, found.files, state.location
+            table_id=state.table_id,
+            name=state.name,
+            version=found.version,
+            metadata=metadata,
+            protocol=protocol,
+            files=found.files,
+            location=state.location,
+            predicate=predicate,
         )
 
     def files(
@@ -84,17 +94,18 @@ class SqlTxnLogReader:
 
     def _read(
         self, table: str | UUID, where: str | None, version: int | None, timestamp: Moment | None
-    ) -> tuple[TableState, FilesAt]:
+    ) -> tuple[TableState, FilesAt, Predicate | None]:
         """Files with the state they belong to: of the head, or of a version in the past."""
         head = self._store.state(table)
         if version is not None or timestamp is not None:
             chosen = self.resolve(head, version, timestamp)
             then = self._store.state_at(head.table_id, chosen)
-            files = self._store.files_at(then, chosen, parse_where(where, then))
-            return then, FilesAt(chosen, files)
+            predicate = parse_where(where, then)
+            return then, FilesAt(chosen, self._store.files_at(then, chosen, predicate)), predicate
         while True:
             try:
-                return head, self._store.files(head, parse_where(where, head))
+                predicate = parse_where(where, head)
+                return head, self._store.files(head, predicate), predicate
             except Moved:
                 head = self._store.state(head.table_id)
 
@@ -119,7 +130,7 @@ class SqlTxnLogReader:
         return head.version
 
 
-def parse_where(where: str | None, state: TableState | Snapshot) -> Predicate | None:
+def parse_where(where: str | None, state: TableState) -> Predicate | None:
     """A predicate over a table's columns."""
     if where is None or state.metadata is None:
         return None

@@ -1,0 +1,129 @@
+"""Rows: scans and writes by Spark beside Spark's own Parquet, planning, and small appends beside delta-rs."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import deltasql
+from benchmarks.measure import Result, at_least, at_most, below, faster, in_turns
+
+SUITE = "rows"
+ROWS, FILES, DAYS = 10_000_000, 40, 50
+MANY_FILES = 10_000
+APPENDS = 1000
+_COLUMNS = (
+    "id",
+    "id % 1000 AS code",
+    "CAST(id % 7919 AS INT) AS small",
+    "id / 7D AS amount",
+    "CAST(id AS DECIMAL(18,2)) AS price",
+    "timestamp_micros(1767225600000000 + id * 1000) AS at",
+    "date_add(date'2026-01-01', CAST(id % {days} AS INT)) AS day",
+    "concat('name ', id % 100000) AS name",
+    "sha1(CAST(id AS STRING)) AS digest",
+    "id % 2 = 0 AS flag",
+)
+
+
+def run(lake: deltasql.Lake) -> list[Result]:
+    """All measurements of this suite."""
+    spark = lake.spark
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        source = str(place / "source")
+        columns = [column.format(days=DAYS) for column in _COLUMNS]
+        spark.range(0, ROWS, 1, FILES).selectExpr(*columns).write.parquet(source)
+        frame = spark.read.parquet(source)
+        return [*_scans(lake, frame), *_planning(lake), *_appends(lake, frame, place), *_small(lake, place)]
+
+
+def _drain(frame: Any) -> None:
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def _scans(lake: deltasql.Lake, frame: Any) -> list[Result]:
+    table = lake.create_table("rows.scanned", as_=frame.sortWithinPartitions("id"))
+    spark = lake.spark
+    files = [f"{table.location}/{path}" for path in table.files()["path"].to_pylist()]
+
+    def both(rounds: int, use: Callable[[Any], None]) -> dict[str, float]:
+        return in_turns(rounds, ours=lambda: use(table.df()), theirs=lambda: use(spark.read.parquet(*files)))
+
+    full = both(3, _drain)
+    filtered = both(3, lambda f: _drain(f.where("code = 5").select("id", "amount", "name")))
+    narrow = f"id BETWEEN {ROWS // 2} AND {ROWS // 2 + 1000}"
+    pruned = in_turns(5, ours=lambda: _drain(table.df(where=narrow)), theirs=lambda: _drain(table.df().where(narrow)))
+    return [
+        at_most(SUITE, "full scan of 10M rows, beside spark.read.parquet", full["ours"], full["theirs"], 1.1),
+        at_most(
+            SUITE, "filtered scan of 10M rows, beside spark.read.parquet", filtered["ours"], filtered["theirs"], 1.1
+        ),
+        faster(SUITE, "a selective filter with pruning by the log, beside none", pruned["ours"], pruned["theirs"], 5.0),
+    ]
+
+
+def _planning(lake: deltasql.Lake) -> list[Result]:
+    table = lake.create_table("rows.many", "id BIGINT, p INT", partition_by=["p"])
+    folder = Path(table.location)
+    one = pa.table({"id": [1]})
+    for p in range(20):
+        (folder / f"p={p}").mkdir(parents=True, exist_ok=True)
+    pq.write_table(one, folder / "p=0" / "0.parquet")
+    paths = [f"p={n % 20}/{n}.parquet" for n in range(MANY_FILES)]
+    for path in paths[1:]:
+        shutil.copyfile(folder / "p=0" / "0.parquet", folder / path)
+    table.add_files(paths)
+    table.df().schema  # noqa: B018 - the index is compiled once per session
+    began = time.perf_counter()
+    table.df()._jdf.queryExecution().executedPlan()
+    spent = (time.perf_counter() - began) * 1000
+    return [below(SUITE, f"planning {MANY_FILES:,} files", spent, 3000)]
+
+
+def _appends(lake: deltasql.Lake, frame: Any, place: Path) -> list[Result]:
+    numbers = iter(range(1000))
+    results = []
+    for name, columns, limit in (("append", [], 1.25), ("partitioned append", ["day"], 1.1)):
+        table = lake.create_table(f"rows.{name.replace(' ', '_')}", frame.schema, partition_by=columns)
+
+        def theirs(columns: list[str] = columns) -> None:
+            target = str(place / f"plain{next(numbers)}")
+            frame.write.partitionBy(*columns).parquet(target)
+            shutil.rmtree(target)
+
+        measured = in_turns(3, ours=lambda table=table: table.append(frame), theirs=theirs)
+        text = f"{name} of 10M rows with commit and mirror, beside df.write.parquet"
+        results.append(at_most(SUITE, text, measured["ours"], measured["theirs"], limit))
+        lake.drop_table(table.name, purge=True)
+    return results
+
+
+def _small(lake: deltasql.Lake, place: Path) -> list[Result]:
+    from deltalake import write_deltalake
+
+    one = pa.table({"id": [1], "name": ["x"]})
+    table = lake.create_table("rows.small", one.schema)
+    spent = {"ours": 0.0, "theirs": 0.0}
+    for _ in range(10):
+        for who, append in (
+            ("ours", lambda: table.append(one)),
+            ("theirs", lambda: write_deltalake(str(place / "small"), one, mode="append")),
+        ):
+            began = time.perf_counter()
+            for _ in range(APPENDS // 10):
+                append()
+            spent[who] += time.perf_counter() - began
+    rates = {who: APPENDS / seconds for who, seconds in spent.items()}
+    return [
+        at_least(
+            SUITE, f"{APPENDS:,} appends of one row, beside delta-rs", rates["ours"], rates["theirs"], 5, "commits/s"
+        )
+    ]

@@ -1,0 +1,61 @@
+"""Object stores that Spark has no file system for: its Python workers read the files, as `Table.arrow` does.
+
+Spark's wheel knows local files and HDFS. With the jars of a store's file system on the session, Spark reads natively.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from deltasql.core.fit import nullable, parse_struct
+from deltasql.core.schema import loose_schema
+from deltasql.data.scan import packed, scan
+from deltasql.objects import is_local
+from deltasql.spark.paths import hadoop_root
+from deltasql.spark.session import is_classic
+from deltasql.store import Snapshot
+
+
+def reads_natively(spark: SparkSession, location: str, options: Mapping[str, str]) -> bool:
+    """Has the session a file system for a location? Of a Connect session nobody can tell: it is taken to have one
+    unless there are options that only deltasql knows."""
+    if is_local(location):
+        return True
+    if not is_classic(spark):
+        return not options
+    scheme = hadoop_root(location).partition(":")[0]
+    gateway: Any = spark
+    try:
+        jvm, configuration = gateway._jvm, gateway._jsc.hadoopConfiguration()
+        jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, configuration)
+    except Exception:  # whatever the gateway raises: there is none
+        return False
+    return True
+
+
+def read_by_workers(spark: SparkSession, snapshot: Snapshot, options: Mapping[str, str]) -> DataFrame:
+    """The rows of a snapshot."""
+    schema = StructType.fromJson(nullable(parse_struct(snapshot.metadata.schema_string)))
+    tasks = packed(replace(snapshot, predicate=None))  # rows are chosen by Spark
+    if not tasks:
+        return spark.createDataFrame([], schema)
+    numbers = spark.range(0, len(tasks), 1, len(tasks))
+    return numbers.mapInArrow(partial(_read, tasks, dict(options)), schema)
+
+
+def _read(
+    tasks: Sequence[Snapshot], options: Mapping[str, str], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Runs in a Python worker of Spark's: the files of one task."""
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            task = tasks[number]
+            schema = loose_schema(task.schema)
+            yield from (rows.cast(schema) for rows in scan(task, options).batches())
