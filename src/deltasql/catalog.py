@@ -320,7 +320,7 @@ class Table:
         What is committed later does not change it. A predicate in Spark's SQL leaves out files by the log, and rows.
         """
         spark = self._lake.spark
-        from deltasql.spark.reading import read_snapshot  # not without pyspark, which the session is a sign of
+        from deltasql.spark.reading import read_snapshot  # brings pyspark, which is there if a session is
 
         snapshot = self._reader.snapshot(self.id, version, timestamp, where=where)
         config = self._lake._config.override(snapshot.properties)

@@ -7,7 +7,8 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
@@ -108,6 +109,20 @@ def test_a_store_is_asked_by_few_tasks_and_a_disk_by_none(session: SparkSession,
     with quick_listing(session, root, 32):
         assert session.conf.getAll == before
     assert session.conf.getAll == before
+
+
+def test_a_session_that_allows_no_settings_is_read_all_the_same() -> None:
+    class Refusing:
+        getAll: ClassVar[dict[str, str]] = {}
+
+        def set(self, key: str, value: str) -> None:
+            raise RuntimeError("CONFIG_NOT_AVAILABLE")
+
+        def unset(self, key: str) -> None:
+            raise AssertionError("nothing was set")
+
+    with quick_listing(SimpleNamespace(conf=Refusing()), "file:/t", 33):
+        pass
 
 
 @pytest.mark.skipif(ON_CONNECT, reason="a Connect session has no file index")

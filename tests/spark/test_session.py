@@ -29,6 +29,13 @@ def test_the_one_that_is_given(embedded_lake: deltasql.Lake, spark_session: Spar
     assert mine.range(3).count() == 3
 
 
+def test_a_closed_lake_makes_none(embedded_lake: deltasql.Lake) -> None:
+    lake = deltasql.connect(embedded_lake.dsn)
+    lake.close()
+    with pytest.raises(deltasql.UsageError, match="closed"):
+        _ = lake.spark
+
+
 def test_the_one_that_is_active(embedded_lake: deltasql.Lake, spark_session: SparkSession) -> None:
     assert spark_session.range(3).count() == 3
     before = spark_session.conf.getAll

@@ -2,23 +2,26 @@
 
 It starts a task for each of more than 32 files: seconds for a hundred, most of a minute for ten thousand. The settings
 that change this are the session's, so they are the user's again as soon as the read is planned; only one read at a
-time borrows them, because the second would take what the first has set for the user's own.
+time borrows them, because the second would take what the first has set for the user's own. Where a session does not
+allow it, the read takes its time.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from pyspark.sql import SparkSession
 
 THRESHOLD = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 PARALLELISM = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 # A local disk answers the driver at once. A store takes a round trip for each file: a few tasks share them.
-_LOCAL = {THRESHOLD: "1000000"}
-_REMOTE = {PARALLELISM: "64"}
+_LOCAL = (THRESHOLD, "1000000")
+_REMOTE = (PARALLELISM, "64")
 _FEW = 32
+_log = logging.getLogger(__name__)
 _one_at_a_time = threading.Lock()
 
 
@@ -28,16 +31,12 @@ def quick_listing(spark: SparkSession, root: str, files: int) -> Iterator[None]:
     if files <= _FEW:
         yield
         return
-    wanted = _LOCAL if root.startswith("file:") else _REMOTE
-    with _one_at_a_time:
-        own = spark.conf.getAll
-        for key, value in wanted.items():
-            spark.conf.set(key, value)
+    key, value = _LOCAL if root.startswith("file:") else _REMOTE
+    with _one_at_a_time, ExitStack() as later:
         try:
-            yield
-        finally:
-            for key in wanted:
-                if key in own:
-                    spark.conf.set(key, own[key])
-                else:
-                    spark.conf.unset(key)
+            own = spark.conf.getAll.get(key)
+            spark.conf.set(key, value)
+            later.callback(spark.conf.unset, key) if own is None else later.callback(spark.conf.set, key, own)
+        except Exception as error:
+            _log.debug("%s cannot be set in this session: %r", key, error)
+        yield

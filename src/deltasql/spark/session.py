@@ -35,11 +35,14 @@ class SparkSource:
             raise UsageError(f"spark is a SparkSession, got {type(given).__name__}", value=given)
         self._given = given
         self._shares = False
+        self._closed = False
 
     def get(self) -> SparkSession:
         """The session to use now."""
         if self._given is not None:
             return self._given
+        if self._closed:
+            raise UsageError("the lake is closed: connect again")
         with _shared.lock:
             session = _active() or _shared.make()
             if not self._shares and _shared.is_same(session):
@@ -49,6 +52,7 @@ class SparkSource:
 
     def close(self) -> None:
         """Stop the session if deltasql made it and no other lake uses it."""
+        self._closed = True
         with _shared.lock:
             if self._shares:
                 self._shares = False
@@ -72,6 +76,7 @@ class _Shared:
         self._folder: Path | None = None
 
     def make(self) -> SparkSession:
+        self._clean_up()  # after a session that somebody else has stopped
         self._folder = Path(tempfile.mkdtemp(prefix="deltasql-spark-"))
         try:
             self._session = _new_session(self._folder)
