@@ -104,7 +104,7 @@ class TestTypes:
 
 
 class TestSchema:
-    def test_order_types_and_metadata_are_the_logs(self, make_table: Make, put: Put, way: str) -> None:
+    def test_order_types_and_metadata_are_the_logs(self, make_table: Make, put: Put) -> None:
         inner = pa.struct([pa.field("x", pa.int32(), False)])
         schema = pa.schema(
             [
@@ -117,7 +117,7 @@ class TestSchema:
             ]
         )
         table = make_table(schema=schema, partition_by=["q", "p"])
-        wanted = expected_schema(table, way)
+        wanted = expected_schema(table)
         assert json.loads(table.df().schema.json()) == wanted
         data = pa.table(
             [["x"], [1], [{"x": 1}], [[1]]], schema=pa.schema([schema.field(n) for n in ("b", "id", "s", "l")])
@@ -128,12 +128,18 @@ class TestSchema:
         one, _ = table.df().orderBy("p").collect()
         assert one.asDict(True) == {"b": "x", "p": dt.date(2026, 1, 1), "id": 1, "s": {"x": 1}, "l": [1], "q": None}
 
+    def test_a_null_where_none_should_be(self, make_table: Make, put: Put) -> None:
+        """Spark shows another row's value if it is told that there are no nulls."""
+        table = make_table(schema="id BIGINT NOT NULL, x INT")
+        put(table, pa.table({"id": [1, None, 3], "x": pa.array([1, 2, 3], pa.int32())}))
+        assert [row["id"] for row in table.df().orderBy("x").collect()] == [1, None, 3]
+
     def test_a_missing_column_is_null(self, make_table: Make, lake: deltasql.Lake, put: Put) -> None:
         """Even where its metadata has a value that Spark would fill in."""
         table = make_table(schema="id BIGINT")
         put(table, IDS)
         metadata = {"CURRENT_DEFAULT": "42", "EXISTS_DEFAULT": "42", "comment": "new"}
-        fields = expected_schema(table, "index")["fields"]
+        fields = expected_schema(table)["fields"]
         fields.append({"name": "n", "type": "integer", "nullable": True, "metadata": metadata})
         protocol = deltasql.Protocol(1, 7, None, ("allowColumnDefaults", "appendOnly", "invariants"))
         wider = deltasql.Metadata(id=table.id, schema_string=json.dumps({"type": "struct", "fields": fields}))
@@ -172,12 +178,11 @@ class TestSchema:
         assert table.df(where="i32 = 1").count() == 0
 
 
-def expected_schema(table: deltasql.Table, way: str) -> Any:
-    """What Spark's public API reads from files is nullable, whatever it is told."""
+def expected_schema(table: deltasql.Table) -> Any:
+    """What Spark reads from files is nullable, whatever the table says."""
     metadata = table.state().metadata
     assert metadata is not None
-    logged = json.loads(metadata.schema_string)
-    return logged if way == "index" else nullable(logged)
+    return nullable(json.loads(metadata.schema_string))
 
 
 BINARY = (pa.binary(), [None, b"\x01\x02", "ü".encode()])

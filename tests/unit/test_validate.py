@@ -87,6 +87,7 @@ BAD: list[tuple[str, list[Any], str]] = [
     ("metadata without id", [Metadata(id="", schema_string=SCHEMA)], "id"),
     ("new partitioning, old files", [Metadata(id="i", schema_string=SCHEMA, partition_columns=("day",))], "rewrite"),
     ("new types, old files", [Metadata(id="i", schema_string=SCHEMA.replace("long", "string"))], "from long to string.*rewrite"),
+    ("NOT NULL, old files", [Metadata(id="i", schema_string=schema_string("id BIGINT NOT NULL, day DATE, amount DOUBLE"))], "become NOT NULL: id.*rewrite"),
     ("another id", [Metadata(id="j", schema_string=SCHEMA)], "id is the table's for good"),
     ("two stats in one text", [add(stats='{"numRecords":1},{"numRecords":2}')], "JSON object"),
     ("half a surrogate pair", [add("a\ud800.parquet")], "Unicode"),

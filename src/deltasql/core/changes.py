@@ -19,7 +19,7 @@ from deltasql.core.actions import (
     Txn,
 )
 from deltasql.core.protocol import IN_COMMIT_TIMESTAMPS, features_of
-from deltasql.core.schema import changed_types
+from deltasql.core.schema import changed_types, tightened
 from deltasql.errors import ValidationError
 
 SERIALIZABLE = "Serializable"
@@ -143,7 +143,8 @@ def misfit(changes: Changes, state: TableState) -> str | None:
     changed = changed_types(before.schema_string, after.schema_string)
     if changed and not (protocol and features_of(protocol) & _WIDENING):
         return f"columns change their type: {', '.join(changed)}"
-    return None
+    strict = tightened(before.schema_string, after.schema_string)
+    return f"columns become NOT NULL: {', '.join(strict)}" if strict else None
 
 
 @dataclass(frozen=True, slots=True)

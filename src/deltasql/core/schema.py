@@ -204,6 +204,24 @@ def _changed(path: str, before: DeltaType, after: DeltaType) -> Iterator[str]:
             yield from _changed(join_path(path, name), child, names[name.lower()])
 
 
+def tightened(before: str, after: str) -> list[str]:
+    """The columns, fields of structs included, that may be null in the first of two schemas and not in the second."""
+    return list(_tightened("", _parse(before), _parse(after)))
+
+
+def _tightened(path: str, before: DeltaType, after: DeltaType) -> Iterator[str]:
+    if isinstance(before, str) or isinstance(after, str):
+        return
+    known = {field["name"].lower(): field for field in before.get("fields", ())}
+    for field in after.get("fields", ()):
+        was = known.get(field["name"].lower())
+        place = join_path(path, field["name"])
+        if not field.get("nullable", True) and (was is None or was.get("nullable", True)):
+            yield place
+        if was is not None:
+            yield from _tightened(place, was["type"], field["type"])
+
+
 def _kind(type_: DeltaType) -> str:
     return type_ if isinstance(type_, str) else str(type_["type"])
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from deltasql.core.fit import nullable
 from deltasql.core.partition_values import Stored
 from deltasql.core.schema import struct_type
 from deltasql.spark.files import READ_OPTIONS, Json, SnapshotFiles
@@ -64,7 +65,9 @@ def _read(spark: SparkSession, files: SnapshotFiles) -> DataFrame:
 
 
 def _struct(jvm: Any, fields: Sequence[Json]) -> Any:
-    return jvm.org.apache.spark.sql.types.DataType.fromJson(json.dumps(struct_type(list(fields))))
+    """Everything nullable, as Spark makes it for files: where it believes that there is no null and a file has one, it
+    shows the value of another row."""
+    return jvm.org.apache.spark.sql.types.DataType.fromJson(json.dumps(nullable(struct_type(list(fields)))))
 
 
 def _index_class(spark: SparkSession) -> Any:
