@@ -25,14 +25,17 @@ from benchmarks.measure import Result
 RESULTS = Path(__file__).parent / "results"
 
 
+SUITES = ("snapshot", "commit", "contention", "register", "mirror", "rows")
+
+
 def main() -> None:
     """Run what was asked for, all by default."""
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
-    parser.add_argument(
-        "suites", nargs="*", metavar="suite", help="commit, contention, snapshot, register, mirror, rows [all]"
-    )
+    parser.add_argument("suites", nargs="*", metavar="suite", help=f"{', '.join(SUITES)} [all]")
     parser.add_argument("--url", help="a server of yours instead of an embedded one in a temporary directory")
     chosen = parser.parse_args()
+    if unknown := set(chosen.suites) - set(SUITES):
+        parser.error(f"there is no suite {', '.join(unknown)}")
     with tempfile.TemporaryDirectory(prefix="deltasql-bench-") as directory:
         before = Path.cwd()
         os.chdir(directory)
@@ -43,8 +46,7 @@ def main() -> None:
         finally:
             os.chdir(before)
     _show(results)
-    if not chosen.suites:
-        _keep(results, machine)
+    _keep(_with_others(results), machine)
 
 
 def _run(lake: deltasql.Lake, wanted: set[str]) -> list[Result]:
@@ -119,13 +121,21 @@ def _show(results: list[Result]) -> None:
     Console().print(table)
 
 
+def _with_others(results: list[Result]) -> list[Result]:
+    """The results of suites that were not run this time stay as they are."""
+    kept = json.loads((RESULTS / "results.json").read_text())["results"] if (RESULTS / "results.json").exists() else []
+    new = {result.suite for result in results}
+    every = [Result(**old) for old in kept if old["suite"] not in new] + results
+    return sorted(every, key=lambda result: SUITES.index(result.suite))
+
+
 def _keep(results: list[Result], machine: dict[str, str]) -> None:
     """A page for people, the numbers for programs, a picture for the impatient."""
     rows = "\n".join(f"| {' | '.join(line)} |" for line in _lines(results))
     facts = "\n".join(f"- {key}: {value}" for key, value in machine.items())
     page = (
         "# Measurements\n\nWritten by `make bench`. Only the ratios mean anything: each value and its baseline were "
-        f"measured in turns, in one run, on one machine.\n\n{facts}\n\n![ratios](ratios.svg)\n\n"
+        f"measured in turns, in one run of its suite, on one machine.\n\n{facts}\n\n![ratios](ratios.svg)\n\n"
         f"| {' | '.join(_HEAD)} |\n|{'---|' * len(_HEAD)}\n{rows}\n"
     )
     (RESULTS / "README.md").write_text(page)
