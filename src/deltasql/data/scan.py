@@ -1,7 +1,7 @@
 """The rows of one snapshot of a table, straight from its Parquet files.
 
 A `Scan` is a value: what to read is fixed when it is made, and everything that can be refused is refused then. Reading
-it streams record batches in the order of the log, prepared by threads; it can be read more than once. The schema, its
+it streams record batches, file by file, prepared by threads; it can be read more than once. The schema, its
 order and the partition values come from the log, never from files or their paths.
 """
 
@@ -106,7 +106,7 @@ def scan(snapshot: Snapshot, storage_options: Mapping[str, str], columns: Sequen
 
 
 def packed(snapshot: Snapshot) -> list[Snapshot]:
-    """A snapshot in pieces, in the order of the log: so many files each that a task reads about 128 MiB."""
+    """A snapshot in pieces: so many files each that a task reads about 128 MiB."""
     tasks, start, size = [], 0, 0
     sizes = snapshot.files["size"].to_pylist()
     for place, one in enumerate(sizes):
@@ -175,7 +175,7 @@ class _Reading:
         self._columns_at_once = columns_at_once
 
     def tasks(self) -> Iterator[Task[pa.RecordBatch]]:
-        """What threads can do on their own, in the order of the log."""
+        """What threads can do on their own, file by file."""
         for files in self._snapshot.files.select(["path", "size", "partition_values"]).to_batches(_FILES_AT_ONCE):
             for file in files.to_pylist():
                 for part in _parts(unquote(file["path"]), file["size"], file["partition_values"] or {}):

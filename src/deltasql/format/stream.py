@@ -152,8 +152,10 @@ class _Planner:
         return tasks + tasks_of(replace(self._snapshot, files=_files(adds, self._snapshot)))
 
     def _initial_snapshot(self, version: int) -> Snapshot:
+        """Its files in an order that is the same whenever they are read: offsets count them, and outlive the query."""
         if self._initial is None or self._initial[0] != version:
-            self._initial = version, self._table.snapshot(version=version)
+            found = self._table.snapshot(version=version)
+            self._initial = version, replace(found, files=found.files.sort_by("path"))
         return self._initial[1]
 
     def _added(self, first: int, last: int) -> Iterator[tuple[int, list[Add]]]:
