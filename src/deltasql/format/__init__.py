@@ -17,6 +17,8 @@ def register(
     storage_options: Mapping[str, str] | None = None,
 ) -> None:
     """Let a session read and write the tables of a lake by `format("deltasql")`, in batches and as streams."""
-    from deltasql.format.source import register as register_source
+    from deltasql.format.files import LakeAddress
+    from deltasql.format.source import Source
 
-    register_source(spark, url, config=config, storage_options=storage_options)
+    address = LakeAddress(url, dict(config or {}), dict(storage_options or {}))
+    spark.dataSource.register(type("DeltaSqlSource", (Source,), {"address": address}))

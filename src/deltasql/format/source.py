@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
@@ -30,18 +29,6 @@ from deltasql.format.write import BatchWriter, StreamWriter
 from deltasql.store import Snapshot
 
 FORMAT = "deltasql"
-
-
-def register(
-    spark: SparkSession,
-    url: str | None = None,
-    *,
-    config: Mapping[str, Any] | None = None,
-    storage_options: Mapping[str, str] | None = None,
-) -> None:
-    """Let a session read and write the tables of a lake by `format("deltasql")`."""
-    address = LakeAddress(url, dict(config or {}), dict(storage_options or {}))
-    spark.dataSource.register(type("DeltaSqlSource", (Source,), {"address": address}))
 
 
 class Source(DataSource):
