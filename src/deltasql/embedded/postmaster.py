@@ -42,7 +42,7 @@ class Postmaster:
         except PermissionError:
             return self._is_named_by_process()
         except OSError:
-            return False
+            return self.pid in _children  # a process gives up its directory a moment before it can be reaped
 
     def lingers(self) -> bool:
         """Whether any process of the server is left, be it a backend that has lost its postmaster."""
