@@ -73,6 +73,13 @@ def mode(value: Any) -> str:
     return str(value)
 
 
+def watching(value: Any) -> str:
+    """Whether progress is shown."""
+    if value not in ("auto", "on", "off"):
+        raise ValueError("auto, on or off")
+    return str(value)
+
+
 @dataclass(frozen=True, slots=True)
 class Key:
     """A configuration key: its default, how a value is read, what it does."""
@@ -98,6 +105,7 @@ KEYS: Mapping[str, Key] = {
     "transaction.max_files_per_table": Key(1000, count, "files per table of a multi-table transaction"),
     "transaction.timeout": Key("60s", duration, "how long a commit may take in PostgreSQL"),
     "transaction.lock_timeout": Key("30s", duration, "how long a commit may wait for a table's lock"),
+    "progress": Key("auto", watching, "a progress bar for long writes: auto (on a terminal), on or off"),
     "spark.fast_scan": Key("on", switch, "hand Spark the file list as an index of its own: on or off"),
     "writer.target_file_size": Key("128MiB", size, "how large the files that writes produce should be"),
     "writer.copy_threshold": Key(32, count, "files in a commit from which COPY is used"),

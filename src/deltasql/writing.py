@@ -30,6 +30,7 @@ from deltasql.data.checks import Checks, checks, exact_filter
 from deltasql.data.files import FilePlan, TableFiles, count_rows
 from deltasql.data.inputs import ArrowRows, arrow_rows, is_spark_frame
 from deltasql.errors import DatabaseError, UnsupportedFeature, UsageError, ValidationError
+from deltasql.progress import Report, counted, showing
 from deltasql.store import Snapshot, Store
 from deltasql.store.reader import parse_where
 from deltasql.store.snapshots import Moved
@@ -105,7 +106,8 @@ class TableWriter:
         """Write the files of some rows, and stage what commits them; the metrics of the operation."""
         rows = data if is_spark_frame(data) or isinstance(data, ArrowRows) else arrow_rows(data, state.name)
         plan = replace(self.plan(txn, state, struct_of(rows), options), by_spark=is_spark_frame(rows))
-        return self.stage(txn, plan, self._write(plan, rows))
+        with showing(self._store.config["progress"], f"writing {state.name}") as report:
+            return self.stage(txn, plan, self._write(plan, rows, report), report)
 
     def plan(
         self, txn: MultiTableTransaction, state: TableState, given: dict[str, Any], options: WriteOptions
@@ -130,10 +132,12 @@ class TableWriter:
             self._store.begin_write(txn.id, state)
         return WritePlan(state, shape, files, options)
 
-    def stage(self, txn: MultiTableTransaction, plan: WritePlan, adds: Sequence[Add]) -> dict[str, str]:
+    def stage(
+        self, txn: MultiTableTransaction, plan: WritePlan, adds: Sequence[Add], report: Report | None = None
+    ) -> dict[str, str]:
         """Stage the files of a plan, and what they replace."""
         state, shape, options = plan.state, plan.shape, plan.options
-        replaced = self._replaced(txn, plan, adds) if options.mode == OVERWRITE else _Replaced()
+        replaced = self._replaced(txn, plan, adds, report) if options.mode == OVERWRITE else _Replaced()
         removes, kept, reads, isolation = replaced.removes, replaced.kept, replaced.reads, replaced.isolation
         metrics = _metrics(adds, kept, removes)
         info = CommitInfo("WRITE", _parameters(options, shape.metadata), metrics)
@@ -151,23 +155,25 @@ class TableWriter:
 
     # --- Files
 
-    def _write(self, plan: WritePlan, rows: Any) -> list[Add]:
+    def _write(self, plan: WritePlan, rows: Any, report: Report | None) -> list[Add]:
         own = plan.checks() if isinstance(rows, ArrowRows) else None
         if own is not None:
-            return write_arrow(plan, own, rows.batches())
+            return write_arrow(plan, own, rows.batches(), report)
         from deltasql.spark.frames import rules
         from deltasql.spark.write import FrameWrite
 
         frame: DataFrame = self._frame(rows) if isinstance(rows, ArrowRows) else rows
         asked = rules(plan.shape.fit, plan.shape.metadata.configuration, plan.options.where)
-        return FrameWrite(plan.state.name, plan.files, plan.shape.fit, asked).run(frame)
+        return FrameWrite(plan.state.name, plan.files, plan.shape.fit, asked, report).run(frame)
 
     def _frame(self, rows: ArrowRows) -> DataFrame:
         return self._spark().createDataFrame(rows.reader.read_all())
 
     # --- What is overwritten
 
-    def _replaced(self, txn: MultiTableTransaction, plan: WritePlan, adds: Sequence[Add]) -> _Replaced:
+    def _replaced(
+        self, txn: MultiTableTransaction, plan: WritePlan, adds: Sequence[Add], report: Report | None
+    ) -> _Replaced:
         """What a write takes the place of."""
         state, options = plan.state, plan.options
         if options.where is None and not options.dynamic:
@@ -181,10 +187,10 @@ class TableWriter:
                 table=state.name,
             )
         if options.where is not None:
-            return self._carved(plan, options.where)
+            return self._carved(plan, options.where, report)
         return _in_partitions(_removes(self._live(state)), adds, state)
 
-    def _carved(self, plan: WritePlan, where: str) -> _Replaced:
+    def _carved(self, plan: WritePlan, where: str, report: Report | None) -> _Replaced:
         """Files with rows for which a condition is true go; their other rows are written again."""
         state, metadata = plan.state, plan.shape.metadata
         predicate = parse_where(where, state)
@@ -196,17 +202,17 @@ class TableWriter:
         if goes is not None and predicate is not None and predicate.partition_only:
             carved = carve_partitions(snapshot, goes)
         elif goes is None or plan.by_spark:
-            carved = self._carve_by_spark(plan, snapshot, where)
+            carved = self._carve_by_spark(plan, snapshot, where, report)
         else:
             carved = carve(replace(snapshot, predicate=predicate), self._options, goes, plan.files)
         return _Replaced(_removes(carved.gone), carved.kept, Reads((where,), frozenset(files["path"].to_pylist())))
 
-    def _carve_by_spark(self, plan: WritePlan, snapshot: Snapshot, where: str) -> Carved:
+    def _carve_by_spark(self, plan: WritePlan, snapshot: Snapshot, where: str, report: Report | None) -> Carved:
         spark = self._spark()
         from deltasql.spark.carve import carve as carve_by_spark
 
         fast = self._store.config.override(plan.files.properties)["spark.fast_scan"]
-        return carve_by_spark(spark, snapshot, where, plan.files, fast=fast)
+        return carve_by_spark(spark, snapshot, where, plan.files, fast=fast, report=report)
 
     def _live(self, state: TableState, predicate: Predicate | None = None) -> pa.Table:
         """The files that were live when the write was planned; those that may hold matching rows."""
@@ -276,14 +282,20 @@ def _metadata(state: TableState) -> Metadata:
     return state.metadata
 
 
-def write_arrow(plan: WritePlan, checked: Checks, batches: Iterable[pa.RecordBatch]) -> list[Add]:
+def write_arrow(
+    plan: WritePlan, checked: Checks, batches: Iterable[pa.RecordBatch], report: Report | None = None
+) -> list[Add]:
     """Write rows that need nothing but Arrow, here or in a worker of Spark's."""
     schema = loose_schema(arrow_schema(plan.files.schema_string))
+    written = 0
     with TableFiles(plan.files) as files:
         for batch in batches:
             shaped = aligned(batch, plan.shape.fit, schema, plan.state.name)
             checked.check(shaped)
             files.write(shaped)
+            if report is not None:
+                written += batch.num_rows
+                report(f"{written:,} rows, {counted(files.count)}", written, None)
     return files.adds
 
 

@@ -106,7 +106,7 @@ class TableFiles:
         self._layout = _layout(plan.schema_string, plan.partition_columns, num_indexed, columns)
         self._unique = uuid4().hex[:12]
         self._open: dict[Values, _OpenFile] = {}
-        self._count = 0
+        self.count = 0
         self._footers: FooterPlan | None = None
         self.adds: list[Add] = []
 
@@ -145,8 +145,8 @@ class TableFiles:
         plan = self._plan
         directory = hive_directory(dict(zip(plan.partition_columns, values, strict=True)))
         suffix = "" if plan.codec == "none" else f".{plan.codec}"
-        path = f"{directory}part-{self._count:05d}-{self._unique}{plan.token}{suffix}.parquet"
-        self._count += 1
+        path = f"{directory}part-{self.count:05d}-{self._unique}{plan.token}{suffix}.parquet"
+        self.count += 1
         file = _OpenFile(self._directory, path, self._layout, plan.codec)
         self._open[values] = file
         return file

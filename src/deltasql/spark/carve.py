@@ -11,15 +11,20 @@ from pyspark.sql import functions as F
 from deltasql.core.fit import Fit, parse_struct
 from deltasql.data.carve import Carved
 from deltasql.data.files import FilePlan
+from deltasql.progress import Report
 from deltasql.spark.paths import hadoop_paths, hadoop_uri
 from deltasql.spark.reading import read_snapshot
+from deltasql.spark.watching import watched
 from deltasql.spark.write import FrameWrite
 from deltasql.store import Snapshot
 
 
-def carve(spark: SparkSession, snapshot: Snapshot, where: str, plan: FilePlan, *, fast: bool) -> Carved:
+def carve(
+    spark: SparkSession, snapshot: Snapshot, where: str, plan: FilePlan, *, fast: bool, report: Report | None = None
+) -> Carved:
     """Files with rows that a condition is true for go; their other rows are written again."""
-    files = _touched(spark, snapshot, where, plan, fast=fast)
+    with watched(spark, report):
+        files = _touched(spark, snapshot, where, plan, fast=fast)
     if not files.num_rows:
         return Carved(files, [])
     stays = read_snapshot(spark, replace(snapshot, files=files), fast=fast, options=plan.options).where(
@@ -27,7 +32,7 @@ def carve(spark: SparkSession, snapshot: Snapshot, where: str, plan: FilePlan, *
     )
     struct = parse_struct(plan.schema_string)
     same = Fit(struct, {field["name"]: field["name"] for field in struct["fields"]})
-    return Carved(files, FrameWrite(snapshot.name, plan, same, ()).run(stays))
+    return Carved(files, FrameWrite(snapshot.name, plan, same, (), report).run(stays))
 
 
 def _touched(spark: SparkSession, snapshot: Snapshot, where: str, plan: FilePlan, *, fast: bool) -> pa.Table:

@@ -26,7 +26,9 @@ from deltasql.data.align import conformed, violation
 from deltasql.data.files import FilePlan, TableFiles
 from deltasql.objects import Directory, is_local, local_path
 from deltasql.parquet import adds_from_parquet
+from deltasql.progress import Report, counted
 from deltasql.spark.frames import aligned, broken, narrowing, struct_of
+from deltasql.spark.watching import watched
 
 _SHOWN = 3
 # Bytes that a value takes in a file, roughly: only to keep a huge task from writing one huge file.
@@ -43,19 +45,18 @@ class FrameWrite:
     plan: FilePlan
     fit: Fit
     rules: Sequence[Constraint]
+    report: Report | None = None
 
     def run(self, frame: DataFrame) -> list[Add]:
         """Write the files and check every row on the way. Nothing is committed here."""
         checks = _Checks(self.table)
-        watched = checks.watch(frame, narrowing(self.fit, struct_of(frame)))
-        shaped = checks.watch(aligned(watched, self.fit), self.rules)
-        if self._is_native(frame):
-            folder = self._write_natively(shaped)
+        narrowed = checks.watch(frame, narrowing(self.fit, struct_of(frame)))
+        shaped = checks.watch(aligned(narrowed, self.fit), self.rules)
+        native = self._is_native(frame)
+        with watched(frame.sparkSession, self.report):
+            folder, adds = (self._write_natively(shaped), []) if native else ("", self._write_by_arrow(shaped))
             checks.raise_broken()
-            return self._adds_below(folder)
-        adds = self._write_by_arrow(shaped)
-        checks.raise_broken()
-        return adds
+        return self._adds_below(folder) if native else adds
 
     def _is_native(self, frame: DataFrame) -> bool:
         """Does Spark see the same disk as this process, and need it not tell partitions?"""
@@ -79,6 +80,8 @@ class FrameWrite:
         names = [entry.path for entry in directory.list(folder)]
         directory.delete([name for name in names if name.endswith(".crc")])
         paths = sorted(name for name in names if name.endswith(".parquet"))
+        if self.report is not None:
+            self.report(counted(len(paths)), len(paths), len(paths))
         directory.keep(paths)
         columns = plan.properties.get("delta.dataSkippingStatsColumns")
         found = adds_from_parquet(
