@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import deltasql
-from tests import delta_jars
+from tests import jars
 from tests.azurite import azurite
 from tests.s3 import S3Server
 from tests.servers import PostgresServer, debian_binaries
@@ -59,7 +59,7 @@ def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSes
     from tests import local_spark
 
     obstacle = local_spark.obstacle()
-    if obstacle and delta_jars.required():
+    if obstacle and jars.required():
         pytest.fail(obstacle)
     if obstacle:
         pytest.skip(obstacle)

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 import deltasql
 from deltasql.spark.java import java_environment
-from tests import delta_jars
+from tests import jars
 
 PLAIN = os.environ.get("TEST_PLAIN_SPARK") == "1"
 """Without Delta's jars, which know one release of Spark only: for tests of our own reading and writing on others."""
@@ -23,11 +23,7 @@ PLAIN = os.environ.get("TEST_PLAIN_SPARK") == "1"
 
 def obstacle() -> str | None:
     """Why Spark cannot run here, if it cannot."""
-    lacking = [] if PLAIN else delta_jars.missing(delta_jars.directory())
-    if lacking:
-        names = ", ".join(jar.name for jar in lacking)
-        return f"Spark needs Delta's jars ({names}): fetch them with `python -m tests.delta_jars`"
-    return java_obstacle()
+    return (None if PLAIN else jars.obstacle(jars.DELTA)) or java_obstacle()
 
 
 def java_obstacle() -> str | None:
@@ -47,7 +43,7 @@ def java() -> dict[str, str]:
 
 def _delta() -> dict[str, str]:
     return {
-        "spark.jars": ",".join(str(delta_jars.directory().absolute() / jar.name) for jar in delta_jars.JARS),
+        "spark.jars": jars.paths(jars.DELTA),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     }

@@ -290,6 +290,11 @@ def _open(location: str, options: Mapping[str, str]) -> obstore.store.ObjectStor
         raise StorageError(f"cannot open the location {location!r}: {said}") from None
 
 
+def store_options(options: Mapping[str, str]) -> dict[str, str]:
+    """The options that are about the store and not about the client, by their short names."""
+    return {name: str(value) for key, value in options.items() if (name := _client_key(key)) not in _CLIENT_KEYS}
+
+
 def _client_key(key: str) -> str:
     name = key.lower()
     return next((name.removeprefix(p) for p in _PREFIXES if name.startswith(p)), name)

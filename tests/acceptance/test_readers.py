@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from tests import delta_jars
+from tests import jars
 from tests.readers import ENGINES, FAULTS, NO_NULL_CONTAINERS, as_seen_by, assert_same_rows, read, rows
 
 if TYPE_CHECKING:
@@ -280,25 +280,25 @@ def test_every_fault_has_a_test() -> None:
 
 
 def test_jars_are_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
-    jar = delta_jars.Jar("a", "1", 3, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad")
+    jar = jars.Jar("delta", "g:a:1", 3, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad")
     answers = [b"abd", b"abd", b"abc"]
 
-    def resolve(jars: list[delta_jars.Jar], folder: Path) -> None:
-        assert jars == [jar]
+    def resolve(wanted: list[jars.Jar], folder: Path) -> None:
+        assert wanted == [jar]
         (folder / "jars").mkdir()
-        (folder / "jars" / "io.delta_a-1.jar").write_bytes(answers.pop(0))
+        (folder / "jars" / "g_a-1.jar").write_bytes(answers.pop(0))
 
-    monkeypatch.setattr(delta_jars, "JARS", (jar,))
-    monkeypatch.setattr(delta_jars, "_resolve", resolve)
-    monkeypatch.setenv("TEST_DELTA_JARS", str(tmp_path))
-    monkeypatch.delenv(delta_jars.REQUIRE_SPARK, raising=False)
-    assert delta_jars.main() == 0
+    monkeypatch.setattr(jars, "JARS", (jar,))
+    monkeypatch.setattr(jars, "_resolve", resolve)
+    monkeypatch.setenv("TEST_JARS", str(tmp_path))
+    monkeypatch.delenv(jars.REQUIRE_SPARK, raising=False)
+    assert jars.main() == 0
     assert "other bytes" in capsys.readouterr().err
-    monkeypatch.setenv(delta_jars.REQUIRE_SPARK, "1")
-    assert delta_jars.main() == 1
+    monkeypatch.setenv(jars.REQUIRE_SPARK, "1")
+    assert jars.main() == 1
     assert [*tmp_path.iterdir()] == []
 
-    assert delta_jars.main() == 0
-    assert delta_jars.main() == 0
+    assert jars.main() == 0
+    assert jars.main() == 0
     assert [path.name for path in tmp_path.iterdir()] == ["a-1.jar"]
     assert capsys.readouterr().out.count("Downloading a-1.jar") == 2

@@ -1,15 +1,23 @@
-"""Rows on S3 with nothing but Python packages: Arrow writes and reads them, in this process and in Spark's workers."""
+"""Rows on S3: with nothing but Python packages Arrow writes and reads them, in this process and in Spark's workers;
+with the jars of Hadoop's file system Spark reads them itself."""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 import deltasql
+from tests import jars
+from tests.local_spark import PLAIN, java, java_obstacle
 from tests.s3 import S3Server
 
 
@@ -51,8 +59,51 @@ def test_with_spark(table: deltasql.Table, spark_session: SparkSession) -> None:
     assert table.df(version=1).count() == 10
 
 
-def test_a_session_that_reads_natively_is_found_out(spark_session: SparkSession) -> None:
-    from deltasql.spark.remote import reads_natively
+def test_without_jars_spark_has_no_file_system(spark_session: SparkSession) -> None:
+    from deltasql.spark.remote import has_file_system
 
-    assert reads_natively(spark_session, "/tmp", {})
-    assert not reads_natively(spark_session, "s3://lake/t", {})
+    assert has_file_system(spark_session, "/tmp", {})
+    assert not has_file_system(spark_session, "s3://lake/t", {})
+
+
+S3A = """
+import json, sys
+from pyspark.sql import SparkSession
+import deltasql
+
+dsn, schema, location, jars, options = sys.argv[1:]
+builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").config("spark.jars", jars)
+spark = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
+before = spark.conf.getAll
+found = {}
+for fast in ("on", "off"):
+    config = {"postgres.schema": schema, "spark.fast_scan": fast}
+    with deltasql.connect(dsn, config=config, storage_options=json.loads(options), spark=spark) as lake:
+        t = lake.create_table(fast, "id BIGINT, part STRING", location=f"{location}/{fast}", partition_by=["part"])
+        t.append(spark.range(10).selectExpr("id", "concat('ä/', id % 2) AS part"))
+        t.overwrite(spark.range(101, 102).selectExpr("id", "'ä/1' AS part"), where="id % 4 = 1")
+        rows = sorted(map(tuple, t.df(where="part = 'ä/1'").collect()))
+        found[fast] = [rows, t.df().inputFiles(), t.df()._jdf.queryExecution().toString()]
+print(json.dumps([found, before == spark.conf.getAll]))
+"""
+
+
+@pytest.mark.skipif(PLAIN, reason="the jars are for the release of Hadoop that the locked Spark ships")
+def test_through_s3a(embedded_lake: deltasql.Lake, s3: S3Server, tmp_path: Path) -> None:
+    """With the jars of Hadoop's file system on the session, Spark reads natively by the lake's storage options."""
+    if obstacle := jars.obstacle(jars.S3A) or java_obstacle():
+        assert not jars.required(), obstacle
+        pytest.skip(obstacle)
+    place = f"s3://lake/{uuid.uuid4()}/a b"
+    arguments = (embedded_lake.dsn, f"s{uuid.uuid4().hex}", place, jars.paths(jars.S3A), json.dumps(s3.options()))
+    environment = {**os.environ, **java(), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    command = [sys.executable, "-c", S3A, *arguments]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-5000:]
+    found, same_settings = json.loads(done.stdout.splitlines()[-1])
+    assert same_settings
+    for rows, files, plan in found.values():
+        assert rows == [[3, "ä/1"], [7, "ä/1"], [101, "ä/1"]]
+        assert all(file.startswith("s3a://lake/") for file in files)
+        assert "FileScan parquet" in plan
+        assert s3.secret not in plan + done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import venv
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -313,6 +314,17 @@ def test_a_job_that_fails_changes_nothing(make_table: Make, spark: SparkSession,
     assert (table.version, table.files().num_rows) == (0, 0)
     table.append(frame)
     assert [row["id"] for row in read(table)] == list(range(10))
+
+
+def test_workers_of_another_python_are_named(
+    make_table: Make, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make_table(schema="id BIGINT, part STRING", partition_by=["part"])
+    venv.create(tmp_path / "other")
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", str(tmp_path / "other" / "bin" / "python"))
+    with pytest.raises(deltasql.UsageError, match=r"workers have no \w+: .* os\.environ\['PYSPARK_PYTHON'\] = "):
+        table.append(spark.range(1).selectExpr("id", "'a' AS part"))
+    assert table.version == 0
 
 
 def test_a_day_is_a_day_in_any_zone(make_table: Make, spark: SparkSession) -> None:

@@ -12,13 +12,13 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
 from deltasql.catalog import connect
 from deltasql.core.actions import Add
 from deltasql.core.canonical import LoggedCommit
 from deltasql.errors import UnsupportedFeature, UsageError
 from deltasql.format.files import LakeAddress, read_files, tasks_of
+from deltasql.format.limits import LIMITS, ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 from deltasql.store import Snapshot
 
 Offset = dict[str, Any]
@@ -35,6 +35,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._starting = given.get("startingversion")
         self._skip_changes = given.get("skipchangecommits", "false").lower() == "true"
         self._most = _positive(given.get("maxfilespertrigger"), table)
+        if self._most and not LIMITS:
+            raise UsageError(f"table {table}: maxFilesPerTrigger needs Spark 4.2: update it, or leave the option out")
         self._last: int | None = None
         self._planner: _Planner | None = None
 

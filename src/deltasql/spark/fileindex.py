@@ -13,7 +13,7 @@ import json
 import logging
 import math
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from typing import Any
 
@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from deltasql.core.fit import nullable
 from deltasql.core.partition_values import Stored
 from deltasql.core.schema import struct_type
-from deltasql.spark.files import READ_OPTIONS, Json, SnapshotFiles
+from deltasql.spark.files import Json, SnapshotFiles
 from deltasql.spark.session import is_classic
 
 _log = logging.getLogger(__name__)
@@ -30,20 +30,20 @@ _CLASS = "deltasql.SnapshotFileIndex"
 _compiled: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
-def indexed(spark: SparkSession, files: SnapshotFiles) -> DataFrame | None:
+def indexed(spark: SparkSession, files: SnapshotFiles, options: Mapping[str, str]) -> DataFrame | None:
     """The rows of a snapshot, or None where Spark does not take the index."""
     if not is_classic(spark):
         _log.debug("table %s: a Spark Connect session takes no file index", files.table)
         return None
     try:
-        return _read(spark, files)
+        return _read(spark, files, options)
     except Exception as error:
         # Whatever it is, the other way does not depend on it.
         _log.debug("table %s: Spark %s takes no file index: %r", files.table, spark.version, error)
         return None
 
 
-def _read(spark: SparkSession, files: SnapshotFiles) -> DataFrame:
+def _read(spark: SparkSession, files: SnapshotFiles, options: Mapping[str, str]) -> DataFrame:
     jvm: Any = spark._jvm
     schema = _struct(jvm, files.read_fields())
     partitions = _struct(jvm, files.partition_fields)
@@ -58,7 +58,7 @@ def _read(spark: SparkSession, files: SnapshotFiles) -> DataFrame:
         schema,
         jvm.scala.Option.empty(),
         datasources.parquet.ParquetFileFormat(),
-        jvm.PythonUtils.toScalaMap(READ_OPTIONS),
+        jvm.PythonUtils.toScalaMap(dict(options)),
         spark._jsparkSession,
     )
     return DataFrame(spark._jsparkSession.baseRelationToDataFrame(relation), spark)

@@ -19,7 +19,7 @@ from pyspark.sql.types import DataType, StructType
 from deltasql.core.constraints import quoted
 from deltasql.core.fit import nullable
 from deltasql.core.schema import struct_type
-from deltasql.spark.files import READ_OPTIONS, Partition, SnapshotFiles
+from deltasql.spark.files import Partition, SnapshotFiles
 from deltasql.spark.listing import quick_listing
 from deltasql.spark.paths import escaped, hadoop_uri
 from deltasql.spark.session import is_classic
@@ -27,18 +27,15 @@ from deltasql.spark.session import is_classic
 MOST_LITERALS = 20
 """Each partition costs a read to plan; from some number on, one join is cheaper."""
 
-_OPTIONS = {
-    **READ_OPTIONS,
-    "recursiveFileLookup": "true",  # no partition values from directories
-}
+_OPTIONS = {"recursiveFileLookup": "true"}  # no partition values from directories
 
 
-def plain(spark: SparkSession, files: SnapshotFiles) -> DataFrame:
+def plain(spark: SparkSession, files: SnapshotFiles, options: Mapping[str, str]) -> DataFrame:
     """The rows of a snapshot."""
     schema = StructType.fromJson(nullable(struct_type(files.read_fields())))
     if not files.partitions:
         return spark.createDataFrame([], schema)
-    reading = _Reading(spark, files, schema)
+    reading = _Reading(spark, files, schema, {**options, **_OPTIONS})
     with quick_listing(spark, files.root, files.num_files):
         found = reading.by_literals() if len(files.partitions) <= MOST_LITERALS else reading.by_join()
         _ = found.schema  # a Connect session looks at the files now, and not before
@@ -48,10 +45,13 @@ def plain(spark: SparkSession, files: SnapshotFiles) -> DataFrame:
 class _Reading:
     """Both ways to the rows of a table."""
 
-    def __init__(self, spark: SparkSession, files: SnapshotFiles, schema: StructType) -> None:
+    def __init__(
+        self, spark: SparkSession, files: SnapshotFiles, schema: StructType, options: Mapping[str, str]
+    ) -> None:
         self._spark = spark
         self._partitions = files.partitions
         self._schema = schema
+        self._options = options
         self._data = StructType([field for field in schema if field.name not in files.partition_columns])
         self._columns = [
             _PartitionColumn(field["name"], field["type"], schema[field["name"]].dataType)
@@ -97,7 +97,7 @@ class _Reading:
         return name
 
     def _read(self, paths: Sequence[str]) -> DataFrame:
-        reader = self._spark.read.schema(self._data).options(**_OPTIONS)
+        reader = self._spark.read.schema(self._data).options(**self._options)
         if is_classic(self._spark):
             return reader.option("__globPaths__", "false").parquet(*paths)
         return reader.parquet(*map(escaped, paths))

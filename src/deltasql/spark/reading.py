@@ -9,9 +9,10 @@ from pyspark.sql import functions as F
 
 from deltasql.core.constraints import quoted
 from deltasql.spark.fileindex import indexed
-from deltasql.spark.files import SnapshotFiles
+from deltasql.spark.files import READ_OPTIONS, SnapshotFiles
+from deltasql.spark.hadoop import hadoop_options
 from deltasql.spark.plain import plain
-from deltasql.spark.remote import read_by_workers, reads_natively
+from deltasql.spark.remote import has_file_system, read_by_workers
 from deltasql.store import Snapshot
 
 
@@ -26,12 +27,14 @@ def read_snapshot(
     """The rows of a snapshot; with a predicate those that match it. `fast` allows what is not Spark's public API;
     `options` are those of the object store."""
     files = SnapshotFiles.of(snapshot)
-    if reads_natively(spark, snapshot.location, options or {}):
-        found = indexed(spark, files) if fast else None
-        if found is None:
-            found = plain(spark, files)
+    asked = options or {}
+    told = hadoop_options(snapshot.location, asked)
+    if told is None or not has_file_system(spark, snapshot.location, asked):
+        found = read_by_workers(spark, snapshot, asked)
     else:
-        found = read_by_workers(spark, snapshot, options or {})
+        reading = {**READ_OPTIONS, **told}
+        indexed_rows = indexed(spark, files, reading) if fast else None
+        found = plain(spark, files, reading) if indexed_rows is None else indexed_rows
     found = _with_metadata(found, files)
     if where is None:
         return found

@@ -5,6 +5,7 @@ Spark's wheel knows local files and HDFS. With the jars of a store's file system
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -22,8 +23,10 @@ from deltasql.spark.paths import hadoop_root
 from deltasql.spark.session import is_classic
 from deltasql.store import Snapshot
 
+_log = logging.getLogger(__name__)
 
-def reads_natively(spark: SparkSession, location: str, options: Mapping[str, str]) -> bool:
+
+def has_file_system(spark: SparkSession, location: str, options: Mapping[str, str]) -> bool:
     """Has the session a file system for a location? Of a Connect session nobody can tell: it is taken to have one
     unless there are options that only deltasql knows."""
     if is_local(location):
@@ -35,7 +38,9 @@ def reads_natively(spark: SparkSession, location: str, options: Mapping[str, str
     try:
         jvm, configuration = gateway._jvm, gateway._jsc.hadoopConfiguration()
         jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, configuration)
-    except Exception:  # whatever the gateway raises: there is none
+    except Exception as error:
+        # Whatever the gateway raises, the other way does not depend on it.
+        _log.debug("Spark has no file system for %s: %r", location, error)
         return False
     return True
 

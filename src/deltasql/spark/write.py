@@ -7,7 +7,10 @@ belong to successful attempts.
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,7 +18,8 @@ from uuid import uuid4
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql import DataFrame, Observation
+from pyspark.errors import PythonException
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from deltasql.core.actions import Add, from_dict
@@ -24,6 +28,7 @@ from deltasql.core.fit import Fit
 from deltasql.core.schema import arrow_schema, loose_schema
 from deltasql.data.align import conformed, violation
 from deltasql.data.files import FilePlan, TableFiles
+from deltasql.errors import UsageError
 from deltasql.objects import Directory, is_local, local_path
 from deltasql.parquet import adds_from_parquet
 from deltasql.progress import Report, counted
@@ -35,6 +40,8 @@ _SHOWN = 3
 _WIDTHS = {"boolean": 0.1, "byte": 0.5, "short": 1, "integer": 2, "float": 4, "double": 6, "string": 8, "binary": 16}
 _USUAL_WIDTH = 4
 _NESTED_WIDTH = 32
+_TIMESTAMPS, _MICROSECONDS = "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"
+_MISSING = re.compile("No module named '(deltasql|pyarrow|msgspec|obstore)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +66,17 @@ class FrameWrite:
         return self._adds_below(folder) if native else adds
 
     def _is_native(self, frame: DataFrame) -> bool:
-        """Does Spark see the same disk as this process, and need it not tell partitions?"""
-        return not self.plan.partition_columns and is_local(self.plan.location) and hasattr(frame, "_jdf")
+        """Does Spark see the same disk as this process, need it not tell partitions, and does it write timestamps as
+        it is told?"""
+        if self.plan.partition_columns or not is_local(self.plan.location) or not hasattr(frame, "_jdf"):
+            return False
+        return _has_no(self.fit.schema, "timestamp") or _takes_timestamp_option(frame.sparkSession)
 
     def _write_natively(self, frame: DataFrame) -> str:
         plan = self.plan
         folder = f"w{plan.token}-{uuid4().hex[:12]}"
         (
-            frame.write.option("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+            frame.write.option(_TIMESTAMPS, _MICROSECONDS)
             .option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
             .option("compression", plan.codec)
             .option("maxRecordsPerFile", _records(self.fit, plan.target_size))
@@ -102,8 +112,24 @@ class FrameWrite:
             # Or each task writes a file of each partition.
             frame = frame.hint("rebalance", *(F.col(quoted(c)) for c in self.plan.partition_columns))
         # One action: the rows of a second one would be written again.
-        rows = frame.mapInArrow(partial(_write_batches, self.plan, self.table), "add string").collect()
+        with _explained():
+            rows = frame.mapInArrow(partial(_write_batches, self.plan, self.table), "add string").collect()
         return [from_dict(Add, msgspec.json.decode(row["add"])) for row in rows]
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Say what to do where Spark's workers are another Python."""
+    try:
+        yield
+    except PythonException as error:
+        missing = _MISSING.search(str(error))
+        if missing is None:
+            raise
+        raise UsageError(
+            f"Spark's Python workers have no {missing[1]}: they run another Python than this process. Install deltasql "
+            f"there, or before the session is made: os.environ['PYSPARK_PYTHON'] = {sys.executable!r}"
+        ) from error
 
 
 def _write_batches(plan: FilePlan, table: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -115,6 +141,19 @@ def _write_batches(plan: FilePlan, table: str, batches: Iterable[pa.RecordBatch]
             files.write(pa.RecordBatch.from_arrays(arrays, schema=schema))
     texts = [msgspec.json.encode(add.to_dict()).decode() for add in files.adds]
     yield pa.RecordBatch.from_arrays([pa.array(texts, pa.string())], names=["add"])
+
+
+def _takes_timestamp_option(spark: SparkSession) -> bool:
+    """Before 4.2 only a session can be told how timestamps are written, and it is the user's."""
+    release = tuple(int(part) for part in spark.version.split(".")[:2])
+    return release >= (4, 2) or spark.conf.get(_TIMESTAMPS, "") == _MICROSECONDS
+
+
+def _has_no(schema: Any, kind: str) -> bool:
+    """Does a type not occur in a schema, in Delta's words, however deep?"""
+    if isinstance(schema, dict):
+        return all(_has_no(part, kind) for key, part in schema.items() if key not in ("name", "metadata"))
+    return all(_has_no(part, kind) for part in schema) if isinstance(schema, list) else schema != kind
 
 
 def _records(fit: Fit, target_size: int) -> int:

@@ -1,6 +1,7 @@
-"""Delta's jars for Spark, which no Python package brings: fetched once from Maven Central, by checksum.
+"""Jars for Spark that no Python package brings: Delta's, and those of Hadoop's file system for S3.
 
-`python -m tests.delta_jars` fetches those that are missing; `make test` runs it.
+`jars.lock` says which. They are fetched once from Maven Central, by checksum: `python -m tests.jars` fetches those that
+are missing; `make test` runs it.
 """
 
 from __future__ import annotations
@@ -20,33 +21,38 @@ _TIMEOUT_SECONDS = 600
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    artifact: str
-    version: str
+    purpose: str
+    coordinates: str
     size: int
     sha256: str
 
     @property
     def name(self) -> str:
-        return f"{self.artifact}-{self.version}.jar"
+        _, artifact, version = self.coordinates.split(":")
+        return f"{artifact}-{version}.jar"
 
     @property
-    def coordinates(self) -> str:
-        return f"io.delta:{self.artifact}:{self.version}"
+    def resolved_name(self) -> str:
+        """As Spark's resolver stores it."""
+        return f"{self.coordinates.partition(':')[0]}_{self.name}"
 
 
-# The artifact names the release of Spark that it is built for: it moves together with pyspark in pyproject.toml.
-# The Unity Catalog client, which Delta asks for as well, is left out: nothing here uses such a catalog.
-JARS = (
-    Jar("delta-spark_4.2_2.13", "4.4.0", 9515916, "27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead"),
-    Jar("delta-storage", "4.4.0", 113863, "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc"),
-    Jar("delta-kernel-api", "4.4.0", 2838619, "ee9b5a14ac3b7efdff4d61a58478fe8eb0e5a3fbca43889dca7290795fe79a11"),
-    Jar("delta-kernel-defaults", "4.4.0", 227185, "225c975199e4718b38ee5b7e6da7f19e9585024262b2cec2656b32151a856b0b"),
-)
+def _locked() -> tuple[Jar, ...]:
+    lines = Path(__file__).with_suffix(".lock").read_text().splitlines()
+    rows = (line.split() for line in lines if not line.startswith("#"))
+    return tuple(Jar(purpose, coordinates, int(size), sha256) for purpose, coordinates, size, sha256 in rows)
+
+
+DELTA, S3A = "delta", "s3a"
+# Delta's artifact names the release of Spark that it is built for, hadoop-aws is of the release of Hadoop that Spark
+# ships: they move together with pyspark in pyproject.toml. The Unity Catalog client, which Delta asks for as well, is
+# left out: nothing here uses such a catalog. So is what Spark ships already.
+JARS = _locked()
 
 
 def directory() -> Path:
-    """Where the jars are kept: TEST_DELTA_JARS, or `.venv/jars`, which `make clean` removes."""
-    given = os.environ.get("TEST_DELTA_JARS")
+    """Where the jars are kept: TEST_JARS, or `.venv/jars`, which `make clean` removes."""
+    given = os.environ.get("TEST_JARS")
     return Path(given) if given else Path(__file__).parents[1] / ".venv" / "jars"
 
 
@@ -55,9 +61,21 @@ def required() -> bool:
     return os.environ.get(REQUIRE_SPARK) == "1"
 
 
-def missing(folder: Path) -> list[Jar]:
+def missing(folder: Path, purpose: str | None = None) -> list[Jar]:
     """Those that are not there, or not with the right bytes."""
-    return [jar for jar in JARS if not _is_right(folder / jar.name, jar)]
+    return [jar for jar in JARS if purpose in (None, jar.purpose) and not _is_right(folder / jar.name, jar)]
+
+
+def paths(purpose: str) -> str:
+    """All of a purpose, as `spark.jars` takes them."""
+    return ",".join(str(directory().absolute() / jar.name) for jar in JARS if jar.purpose == purpose)
+
+
+def obstacle(purpose: str) -> str | None:
+    """Why Spark cannot have them, if it cannot."""
+    lacking = missing(directory(), purpose)
+    names = ", ".join(jar.name for jar in lacking)
+    return f"Spark needs jars ({names}): fetch them with `python -m tests.jars`" if lacking else None
 
 
 def fetch(folder: Path) -> None:
@@ -66,12 +84,13 @@ def fetch(folder: Path) -> None:
     if not wanted:
         return
     size = sum(jar.size for jar in wanted) / 1e6
-    print(f"Downloading {', '.join(jar.name for jar in wanted)} from Maven Central, {size:.1f} MB", flush=True)
+    names = wanted[0].name if len(wanted) == 1 else f"{len(wanted)} jars for Spark"
+    print(f"Downloading {names} from Maven Central, {size:.1f} MB", flush=True)
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         _resolve(wanted, Path(scratch))
         for jar in wanted:
-            found = Path(scratch) / "jars" / f"io.delta_{jar.name}"
+            found = Path(scratch) / "jars" / jar.resolved_name
             if not _is_right(found, jar):
                 raise OSError(f"{jar.coordinates} has other bytes than the pinned checksum says")
             found.replace(folder / jar.name)
@@ -108,7 +127,7 @@ def main() -> int:
     try:
         fetch(directory())
     except OSError as error:
-        print(f"Delta's jars cannot be had: {error}", file=sys.stderr)
+        print(f"Jars for Spark cannot be had: {error}", file=sys.stderr)
         if required():
             return 1
         print("The tests that need Spark will be skipped.", file=sys.stderr)

@@ -1,0 +1,56 @@
+"""Storage options become settings of Hadoop's file systems, or are left to Arrow."""
+
+from __future__ import annotations
+
+import pytest
+
+from deltasql.spark.hadoop import hadoop_options
+
+PLACE = "s3://lake/t"
+
+
+def test_a_key_an_endpoint_and_a_region_are_told_for_their_bucket_alone() -> None:
+    options = {
+        "AWS_ACCESS_KEY_ID": "k",
+        "secret_access_key": "s",
+        "aws_session_token": "t",
+        "aws_endpoint": "http://127.0.0.1:9000",
+        "aws_region": "eu-west-1",
+        "allow_http": "true",
+        "timeout": "5s",
+        "aws_conditional_put": "etag",
+    }
+    assert hadoop_options(PLACE, options) == {
+        "fs.s3a.bucket.lake.access.key": "k",
+        "fs.s3a.bucket.lake.secret.key": "s",
+        "fs.s3a.bucket.lake.session.token": "t",
+        "fs.s3a.bucket.lake.endpoint": "http://127.0.0.1:9000",
+        "fs.s3a.bucket.lake.endpoint.region": "eu-west-1",
+        "fs.s3a.bucket.lake.path.style.access": "true",
+    }
+
+
+def test_hosts_named_by_bucket_and_no_signature() -> None:
+    found = hadoop_options(PLACE, {"aws_virtual_hosted_style_request": "true", "aws_skip_signature": "true"})
+    assert found is not None
+    assert found["fs.s3a.bucket.lake.path.style.access"] == "false"
+    assert found["fs.s3a.bucket.lake.aws.credentials.provider"].endswith("AnonymousAWSCredentialsProvider")
+
+
+@pytest.mark.parametrize("location", [PLACE, "az://lake/t", "/tmp/t"])
+def test_nothing_asked_is_nothing_told(location: str) -> None:
+    assert hadoop_options(location, {}) == {}
+    assert hadoop_options(location, {"timeout": "5s"}) == {}
+
+
+@pytest.mark.parametrize(
+    ("location", "options"),
+    [
+        (PLACE, {"aws_access_key_id": "k", "aws_sse_customer_key_base64": "x"}),
+        (PLACE, {"aws_role_arn": "arn:…"}),
+        ("az://lake/t", {"azure_storage_account_key": "x"}),
+        ("gs://lake/t", {"google_service_account": "x"}),
+    ],
+)
+def test_what_hadoop_has_no_word_for_is_left_to_arrow(location: str, options: dict[str, str]) -> None:
+    assert hadoop_options(location, options) is None
