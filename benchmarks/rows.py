@@ -10,14 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 import deltasql
+from benchmarks import data
 from benchmarks.measure import Result, at_least, at_most, below, faster, in_turns
+from benchmarks.snapshots import forget
 
 SUITE = "rows"
 ROWS, FILES, DAYS = 10_000_000, 40, 50
-MANY_FILES = 10_000
+CLUSTERED = 2_000
+MANY_FILES, MOST_FILES = 10_000, 100_000
+_PUSH_DOWN = "spark.sql.parquet.filterPushdown"
 APPENDS = 1000
 _COLUMNS = (
     "id",
@@ -59,33 +62,66 @@ def _scans(lake: deltasql.Lake, frame: Any) -> list[Result]:
 
     full = both(3, _drain)
     filtered = both(3, lambda f: _drain(f.where("code = 5").select("id", "amount", "name")))
-    narrow = f"id BETWEEN {ROWS // 2} AND {ROWS // 2 + 1000}"
-    pruned = in_turns(5, ours=lambda: _drain(table.df(where=narrow)), theirs=lambda: _drain(table.df().where(narrow)))
     return [
         at_most(SUITE, "full scan of 10M rows, beside spark.read.parquet", full["ours"], full["theirs"], 1.1),
         at_most(
             SUITE, "filtered scan of 10M rows, beside spark.read.parquet", filtered["ours"], filtered["theirs"], 1.1
         ),
-        faster(SUITE, "a selective filter with pruning by the log, beside none", pruned["ours"], pruned["theirs"], 5.0),
+        *_pruning(lake, table, frame),
     ]
 
 
+def _pruning(lake: deltasql.Lake, few: deltasql.Table, frame: Any) -> list[Result]:
+    """Parquet's own push-down opens every file: few files cost it little, many do not."""
+    many = lake.create_table("rows.clustered", as_=frame.repartitionByRange(CLUSTERED, "id"))
+    narrow = f"id BETWEEN {ROWS // 2} AND {ROWS // 2 + 1000}"
+    found = in_turns(
+        5,
+        few=lambda: _drain(few.df(where=narrow)),
+        few_whole=lambda: _without_push_down(lake.spark, lambda: _drain(few.df().where(narrow))),
+        few_pushed=lambda: _drain(few.df().where(narrow)),
+        many=lambda: _drain(many.df(where=narrow)),
+        many_pushed=lambda: _drain(many.df().where(narrow)),
+    )
+    what = f"a selective filter on 10M rows in {FILES} files: pruned by the log, beside"
+    return [
+        faster(SUITE, f"{what} no pruning", found["few"], found["few_whole"], 5.0),
+        at_most(SUITE, f"{what} Parquet's push-down into each file", found["few"], found["few_pushed"], 1.5),
+        faster(
+            SUITE,
+            f"the same in {CLUSTERED:,} files, beside Parquet's push-down into each file",
+            found["many"],
+            found["many_pushed"],
+            5.0,
+        ),
+    ]
+
+
+def _without_push_down(spark: Any, action: Callable[[], None]) -> None:
+    spark.conf.set(_PUSH_DOWN, "false")
+    try:
+        action()
+    finally:
+        spark.conf.unset(_PUSH_DOWN)
+
+
 def _planning(lake: deltasql.Lake) -> list[Result]:
-    table = lake.create_table("rows.many", "id BIGINT, p INT", partition_by=["p"])
-    folder = Path(table.location)
-    one = pa.table({"id": [1]})
-    for p in range(20):
-        (folder / f"p={p}").mkdir(parents=True, exist_ok=True)
-    pq.write_table(one, folder / "p=0" / "0.parquet")
-    paths = [f"p={n % 20}/{n}.parquet" for n in range(MANY_FILES)]
-    for path in paths[1:]:
-        shutil.copyfile(folder / "p=0" / "0.parquet", folder / path)
-    table.add_files(paths)
-    table.df().schema  # noqa: B018 - the index is compiled once per session
-    began = time.perf_counter()
+    """No file is looked at: it is the log that knows them."""
+    results = []
+    for count, limit in ((MANY_FILES, 3000), (MOST_FILES, 30_000)):
+        table = lake.create_table(f"rows.many_{count}", data.DDL, partition_by=["day"])
+        with lake.begin() as tx:
+            tx.stage(table, data.adds(count))
+        table.df().schema  # noqa: B018 - the index is compiled once per session
+        spent = in_turns(3, settle=lambda: forget(lake), cold=lambda table=table: _plan(table))
+        again = in_turns(3, cached=lambda table=table: _plan(table))
+        text = f"planning {count:,} files ({again['cached']:,.0f} ms where the snapshot is cached)"
+        results.append(below(SUITE, text, spent["cold"], limit))
+    return results
+
+
+def _plan(table: deltasql.Table) -> None:
     table.df()._jdf.queryExecution().executedPlan()
-    spent = (time.perf_counter() - began) * 1000
-    return [below(SUITE, f"planning {MANY_FILES:,} files", spent, 3000)]
 
 
 def _appends(lake: deltasql.Lake, frame: Any, place: Path) -> list[Result]:

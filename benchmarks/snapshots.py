@@ -51,7 +51,7 @@ def run(lake: deltasql.Lake, table: deltasql.Table, rounds: int = 5) -> list[Res
 
     full = in_turns(
         rounds,
-        settle=lambda: _forget(lake),
+        settle=lambda: forget(lake),
         rows=all_rows,
         snapshot=table.files,
         travel=lambda: table.files(version=VERSIONS // 2),
@@ -76,7 +76,7 @@ def run(lake: deltasql.Lake, table: deltasql.Table, rounds: int = 5) -> list[Res
     ]  # fmt: skip
 
 
-def _forget(lake: deltasql.Lake) -> None:
+def forget(lake: deltasql.Lake) -> None:
     """Have nothing cached."""
     lake.store._snapshots._cache.clear()
     lake.store._snapshots._asked.clear()

@@ -104,6 +104,13 @@ class TestBatches:
         with pytest.raises(Exception, match=r"Spark has to evaluate"):
             save(spark.range(1), table)
 
+    def test_a_view_reads_and_writes_by_sql(self, make_table: Make, spark: SparkSession) -> None:
+        table = make_table(schema="id BIGINT")
+        spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW a_view USING deltasql OPTIONS (path '{table.name}')")
+        spark.sql("INSERT INTO a_view VALUES (1), (2)")
+        assert [row["id"] for row in spark.sql("SELECT id FROM a_view WHERE id > 1").collect()] == [2]
+        assert (table.version, ids(table)) == (1, [1, 2])
+
     def test_an_unknown_table(self, spark: SparkSession) -> None:
         with pytest.raises(Exception, match=r"there is no table 'no\.such'"):
             spark.read.format("deltasql").load("no.such").count()

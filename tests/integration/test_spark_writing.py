@@ -302,6 +302,15 @@ class TestFiles:
         assert table.files("t < 'b'").num_rows == 1
 
 
+@pytest.mark.parametrize("value", ["INTERVAL '1' YEAR", "INTERVAL '1' DAY", "parse_json('{}')"])
+def test_types_that_tables_do_not_have_are_refused(make_table: Make, spark: SparkSession, value: str) -> None:
+    table = make_table(schema="id BIGINT")
+    frame = spark.sql(f"SELECT 1L AS id, {value} AS odd")
+    with pytest.raises(deltasql.DeltaSqlError, match="odd"):
+        table.append(frame, merge_schema=True)
+    assert table.version == 0
+
+
 def failing(frame: DataFrame) -> DataFrame:
     return frame.withColumn("id", F.expr("IF(id = 7, raise_error('broken on purpose'), id)").cast("bigint"))
 
