@@ -146,7 +146,7 @@ def _write_batches(plan: FilePlan, table: str, batches: Iterable[pa.RecordBatch]
 def _takes_timestamp_option(spark: SparkSession) -> bool:
     """Before 4.2 only a session can be told how timestamps are written, and it is the user's."""
     release = tuple(int(part) for part in spark.version.split(".")[:2])
-    return release >= (4, 2) or spark.conf.get(_TIMESTAMPS, "") == _MICROSECONDS
+    return release >= (4, 2) or spark.conf.get(_TIMESTAMPS) == _MICROSECONDS
 
 
 def _has_no(schema: Any, kind: str) -> bool:
