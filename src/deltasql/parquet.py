@@ -207,9 +207,11 @@ def _below(root: str, path: str) -> str:
             value=path,
         )
     *directories, name = relative.split("/")
-    if name[0] in "_." or any(part[0] in "_." and "=" not in part for part in directories):
+    skipped = name[0] in "_." or name.endswith("._COPYING_")
+    if skipped or any(part[0] in "_." and "=" not in part for part in directories):
         raise ValidationError(
-            f"file {path!r} is hidden: Delta readers skip names that begin with '_' or '.'; rename it",
+            f"file {path!r} is hidden: readers skip names that begin with '_' or '.', or end with '._COPYING_': "
+            f"rename it",
             value=path,
         )
     try:

@@ -183,7 +183,9 @@ def test_a_file_outside_the_root_is_refused(tmp_path: Path, path: str) -> None:
         adds(tmp_path, path)
 
 
-@pytest.mark.parametrize("path", ["_x.parquet", ".x.parquet", "_a=1.parquet", "_tmp/x.parquet", "a/.b/x.parquet"])
+@pytest.mark.parametrize(
+    "path", ["_x.parquet", ".x.parquet", "_a=1.parquet", "_tmp/x.parquet", "a/.b/x.parquet", "x._COPYING_"]
+)
 def test_a_hidden_file_is_refused(tmp_path: Path, path: str) -> None:
     write(tmp_path, path)
     with pytest.raises(ValidationError, match="is hidden"):

@@ -30,8 +30,8 @@ from deltasql.core.schema import arrow_schema, schema_metadata_keys, schema_type
 from deltasql.errors import UnsupportedFeature, ValidationError
 
 # Absolute paths; control characters and backslashes; empty, "." and ".." segments; names that Spark skips because
-# they begin with "_" or "." (but a partition directory such as "_p=1" is read).
-_ESCAPING = r"^/|[\x00-\x1f\x7f\\]|^$|//|/$|(?:^|/)\.{1,2}(?:/|$)|(?:^|/)[_.][^=/]*(?:/|$)"
+# they begin with "_" or "." (but a partition directory such as "_p=1" is read) or end with "._COPYING_".
+_ESCAPING = r"^/|[\x00-\x1f\x7f\\]|^$|//|/$|(?:^|/)\.{1,2}(?:/|$)|(?:^|/)[_.][^=/]*(?:/|$)|\._COPYING_$"
 _ILLEGAL_DECODED = re.compile(_ESCAPING)
 _ILLEGAL = re.compile(r"^[A-Za-z][A-Za-z0-9+.\-]*:|" + _ESCAPING)
 # A path reduced to what its legality depends on: separators, leading dots and underscores, remarkable characters.
@@ -208,7 +208,8 @@ def check_path(path: str, table: str, *, change_data: bool = False) -> None:
         _fail(
             table,
             f"illegal path {path!r}: a path is relative to the table's root and URI-encoded, without '..', "
-            f"control characters, backslashes, empty segments or names that begin with '_' or '.'",
+            f"control characters, backslashes, empty segments or names that begin with '_' or '.' or end with "
+            f"'._COPYING_'",
             path,
         )
 
