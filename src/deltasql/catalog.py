@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import atexit
 import json
+import logging
+import random
 import time
 import uuid
 import weakref
@@ -16,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from deltasql import objects
+from deltasql import objects, requests
+from deltasql.changing import RowChanger
 from deltasql.config import Config
 from deltasql.core.actions import Action, Add, CommitInfo, Metadata, Protocol
 from deltasql.core.changes import NewTable, Reads, TableState
@@ -29,6 +32,7 @@ from deltasql.data.inputs import arrow_rows, is_spark_frame
 from deltasql.data.scan import Scan, scan
 from deltasql.embedded import EmbeddedServer
 from deltasql.errors import (
+    CommitConflict,
     CommitOutcomeUnknown,
     DeltaSqlError,
     TableExists,
@@ -38,6 +42,7 @@ from deltasql.errors import (
 )
 from deltasql.mirror import Mirror
 from deltasql.parquet import ParquetFile, adds_from_parquet
+from deltasql.requests import Merge, Request
 from deltasql.spark.session import SparkSource
 from deltasql.store import HistoryEntry, Snapshot, SqlTxnLogReader, Store, TableInfo
 from deltasql.store.reader import Moment, moment
@@ -50,7 +55,9 @@ if TYPE_CHECKING:
 
     from deltasql.spark.types import DataFrame, SparkSession
 
+_log = logging.getLogger(__name__)
 _URI = "deltasql://"
+_PAUSE = 0.05
 
 
 def connect(
@@ -102,6 +109,7 @@ class Lake:
         self.mirror = Mirror(self.store, self._storage_options)
         self.store.publish = self.mirror.committed
         self.writer = TableWriter(self.store, self._storage_options, lambda: self.spark)
+        self.changer = RowChanger(self.writer, self._storage_options, lambda: self.spark)
         try:
             self.store.open(initialize=True)
         except BaseException:
@@ -134,6 +142,11 @@ class Lake:
     def spark(self) -> SparkSession:
         """The Spark session: the one given, or else the active one, or else one that is made now."""
         return self._spark.get()
+
+    @property
+    def session(self) -> requests.Session:
+        """Where sources of statements become frames."""
+        return requests.Session(lambda: self.spark)
 
     def create_table(
         self,
@@ -358,6 +371,51 @@ class Table:
         except BaseException:
             self._lake.writer.give_up(txn)
             raise
+
+    def update(
+        self, values: Mapping[str, Any], where: Any = None, source: Any = None, returning: Any = None
+    ) -> CommitResult | DataFrame:
+        """Give columns of some rows other values: texts in Spark's SQL, or Columns, in which the table is `t` and a
+        source `s`. With `returning` (columns or texts, '*' for all) a DataFrame of the new rows comes back."""
+        return self._change(requests.update(values, where, source, returning, self._lake.session))
+
+    def delete(self, where: Any = None, source: Any = None, returning: Any = None) -> CommitResult | DataFrame:
+        """Take rows out: those that a condition is true for, or all. `returning` gives them back as a DataFrame."""
+        return self._change(requests.delete(where, source, returning, self._lake.session))
+
+    def merge(self, source: Any, on: Any) -> Merge:
+        """Bring rows of a source (`s`) into the table (`t`): name what happens to those that match and to those that do
+        not, then `execute`."""
+        return Merge(source, on, self._lake.session, self._change)
+
+    def _change(self, request: Request) -> CommitResult | DataFrame:
+        """Run a statement; if others changed the same rows meanwhile, again on what is there then."""
+        attempts = self._lake._config["dml.retries"]
+        for attempt in range(attempts + 1):
+            txn = MultiTableTransaction(self._lake.store)
+            try:
+                return self._change_once(txn, request)
+            except CommitOutcomeUnknown:
+                raise
+            except CommitConflict as conflict:
+                self._lake.writer.give_up(txn)
+                if attempt == attempts:
+                    raise
+                pause = random.uniform(0.5, 1.5) * _PAUSE * 2**attempt  # noqa: S311 - jitter
+                _log.info("run again in %.2f s (%d of %d): %s", pause, attempt + 1, attempts, conflict)
+                time.sleep(pause)
+            except BaseException:
+                self._lake.writer.give_up(txn)
+                raise
+        raise AssertionError("the last attempt returns or raises")
+
+    def _change_once(self, txn: MultiTableTransaction, request: Request) -> CommitResult | DataFrame:
+        state = self.state()
+        outcome = self._lake.changer.change(txn, state, request(state))
+        version = txn.commit()[self.id] if outcome.changed else state.version
+        if not outcome.changed:
+            self._lake.writer.give_up(txn)
+        return CommitResult(version, txn.id, outcome.metrics) if outcome.returned is None else outcome.returned
 
     def arrow(
         self,

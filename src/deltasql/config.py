@@ -38,6 +38,11 @@ def count(value: Any) -> int:
     return number
 
 
+def number(value: Any) -> int:
+    """A whole number from 0 on."""
+    return 0 if value in (0, "0") and value is not False else count(value)
+
+
 def size(value: Any) -> int:
     """Bytes from a number or a text such as `128MiB`, `64mb`, `1g`."""
     match = _SIZE.fullmatch(str(value)) if not isinstance(value, bool) else None
@@ -105,6 +110,7 @@ KEYS: Mapping[str, Key] = {
     "transaction.max_files_per_table": Key(1000, count, "files per table of a multi-table transaction"),
     "transaction.timeout": Key("60s", duration, "how long a commit may take in PostgreSQL"),
     "transaction.lock_timeout": Key("30s", duration, "how long a commit may wait for a table's lock"),
+    "dml.retries": Key(3, number, "how often a statement is run again when others changed the same rows"),
     "progress": Key("auto", watching, "a progress bar for long writes: auto (on a terminal), on or off"),
     "spark.fast_scan": Key("on", switch, "hand Spark the file list as an index of its own: on or off"),
     "writer.target_file_size": Key("128MiB", size, "how large the files that writes produce should be"),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 
+from deltasql.config import Config
 from deltasql.core.actions import Add, CommitInfo, DeletionVector, Metadata, Protocol, Remove, from_dict
 from deltasql.core.changes import SERIALIZABLE, Reads, TableState
 from deltasql.core.fit import DEFAULT, Fit, fit, nullable, parse_struct
@@ -116,21 +117,28 @@ class TableWriter:
         on their way."""
         state = txn.seen(state)
         options.check(state)
-        shape = _shape(state, _metadata(state), given, options)
-        metadata = shape.metadata
+        shape = _shape(state, metadata_of(state), given, options)
         parse_where(options.where, state)  # before anything is written
-        files = FilePlan(
+        files = self.begin(txn, state, shape.metadata)
+        return WritePlan(state, shape, files, options)
+
+    def begin(self, txn: MultiTableTransaction, state: TableState, metadata: Metadata) -> FilePlan:
+        """How files of a table are written; from here on they are known to be on their way."""
+        if state.version >= 0:
+            self._store.begin_write(txn.id, state)
+        return FilePlan(
             state.location,
             dict(self._options),
             metadata.schema_string,
             metadata.partition_columns,
             metadata.configuration,
             txn.token,
-            self._store.config.override(metadata.configuration)["writer.target_file_size"],
+            self.config_of(metadata)["writer.target_file_size"],
         )
-        if state.version >= 0:
-            self._store.begin_write(txn.id, state)
-        return WritePlan(state, shape, files, options)
+
+    def config_of(self, metadata: Metadata) -> Config:
+        """The configuration under a table's own properties."""
+        return self._store.config.override(metadata.configuration)
 
     def stage(
         self, txn: MultiTableTransaction, plan: WritePlan, adds: Sequence[Add], report: Report | None = None
@@ -178,8 +186,8 @@ class TableWriter:
         state, options = plan.state, plan.options
         if options.where is None and not options.dynamic:
             txn.forget_files(state)
-            removes = _removes(self._live(state)) if state.version >= 0 else []
-            return _Replaced(removes, reads=Reads(whole_table=True), isolation=SERIALIZABLE)
+            gone = removal_of(self.live(state)) if state.version >= 0 else []
+            return _Replaced(gone, reads=Reads(whole_table=True), isolation=SERIALIZABLE)
         if txn.has_files(state):
             raise UnsupportedFeature(
                 f"table {state.name}: a transaction cannot overwrite some rows of a table after it wrote to it: "
@@ -188,13 +196,13 @@ class TableWriter:
             )
         if options.where is not None:
             return self._carved(plan, options.where, report)
-        return _in_partitions(_removes(self._live(state)), adds, state)
+        return _in_partitions(removal_of(self.live(state)), adds, state)
 
     def _carved(self, plan: WritePlan, where: str, report: Report | None) -> _Replaced:
         """Files with rows for which a condition is true go; their other rows are written again."""
         state, metadata = plan.state, plan.shape.metadata
         predicate = parse_where(where, state)
-        files = self._live(state, predicate)
+        files = self.live(state, predicate)
         snapshot = Snapshot(
             state.table_id, state.name, state.version, metadata, state.protocol or Protocol(), files, state.location
         )
@@ -205,7 +213,7 @@ class TableWriter:
             carved = self._carve_by_spark(plan, snapshot, where, report)
         else:
             carved = carve(replace(snapshot, predicate=predicate), self._options, goes, plan.files)
-        return _Replaced(_removes(carved.gone), carved.kept, Reads((where,), frozenset(files["path"].to_pylist())))
+        return _Replaced(removal_of(carved.gone), carved.kept, Reads((where,), frozenset(files["path"].to_pylist())))
 
     def _carve_by_spark(self, plan: WritePlan, snapshot: Snapshot, where: str, report: Report | None) -> Carved:
         spark = self._spark()
@@ -214,7 +222,7 @@ class TableWriter:
         fast = self._store.config.override(plan.files.properties)["spark.fast_scan"]
         return carve_by_spark(spark, snapshot, where, plan.files, fast=fast, report=report)
 
-    def _live(self, state: TableState, predicate: Predicate | None = None) -> pa.Table:
+    def live(self, state: TableState, predicate: Predicate | None = None) -> pa.Table:
         """The files that were live when the write was planned; those that may hold matching rows."""
         try:
             found = self._store.files(state, predicate)
@@ -276,7 +284,8 @@ def _grown(state: TableState, metadata: Metadata) -> Protocol | None:
     return protocol_for(needed | known) if needed - known else None
 
 
-def _metadata(state: TableState) -> Metadata:
+def metadata_of(state: TableState) -> Metadata:
+    """The metadata of a table that has some."""
     if state.metadata is None:
         raise ValidationError(f"table {state.name} has no metadata yet", table=state.name, table_id=state.table_id)
     return state.metadata
@@ -302,7 +311,8 @@ def write_arrow(
 # --- Actions
 
 
-def _removes(files: pa.Table) -> list[Remove]:
+def removal_of(files: pa.Table) -> list[Remove]:
+    """What takes files out of a table."""
     now = time.time_ns() // 1_000_000
     columns = ("path", "partition_values", "size", "deletion_vector")
     return [
@@ -320,13 +330,13 @@ def _removes(files: pa.Table) -> list[Remove]:
 
 def _in_partitions(removes: Sequence[Remove], adds: Sequence[Add], state: TableState) -> _Replaced:
     """Those of the files that lie where new ones do."""
-    columns = _metadata(state).partition_columns
+    columns = metadata_of(state).partition_columns
     replaced = {tuple(add.partition_values[c] for c in columns): add.partition_values for add in adds}
     gone = [r for r in removes if tuple((r.partition_values or {}).get(c) for c in columns) in replaced]
     files = frozenset(r.path for r in gone)
     if len(replaced) > _MOST_PARTITIONS:
         return _Replaced(gone, reads=Reads(files=files, whole_table=True))
-    types = {f.name: f.type for f in arrow_schema(_metadata(state).schema_string)}
+    types = {f.name: f.type for f in arrow_schema(metadata_of(state).schema_string)}
     where = " OR ".join(f"({_condition(values, types)})" for values in replaced.values())
     return _Replaced(gone, reads=Reads((where,) if where else (), files))
 

@@ -31,12 +31,12 @@ def aligned(frame: DataFrame, fit: Fit) -> DataFrame:
     ]
     whole = frame.select(*columns)
     for field in generated:
-        whole = whole.withColumn(field["name"], F.expr(field["metadata"][GENERATED]).cast(_ddl(field["type"])))
+        whole = whole.withColumn(field["name"], F.expr(field["metadata"][GENERATED]).cast(ddl(field["type"])))
     return whole.select(*(F.col(quoted(f["name"])) for f in fit.schema["fields"])) if generated else whole
 
 
 def _column(fit: Fit, field: Json, given: DeltaType | None) -> Column:
-    name, wanted = field["name"], _ddl(field["type"])
+    name, wanted = field["name"], ddl(field["type"])
     if given is None:
         default = (field.get("metadata") or {}).get(DEFAULT)
         value = F.expr(default) if default is not None else F.lit(None)
@@ -45,32 +45,32 @@ def _column(fit: Fit, field: Json, given: DeltaType | None) -> Column:
     if name in fit.narrowed:
         # A value that does not fit becomes null here and is found by its condition.
         return F.expr(f"try_cast({quoted(fit.sources[name])} AS {wanted})").alias(name)
-    return _shaped(source, given, field["type"]).alias(name)
+    return shaped(source, given, field["type"]).alias(name)
 
 
-def _shaped(value: Column, given: DeltaType, wanted: DeltaType) -> Column:
+def shaped(value: Column, given: DeltaType, wanted: DeltaType) -> Column:
     """A value in another type that holds it: fields of structs by name, whatever their case."""
-    if _alike(given, wanted):
+    if alike(given, wanted):
         return value
     if isinstance(given, str) or isinstance(wanted, str):
-        return value.cast(_ddl(wanted))
+        return value.cast(ddl(wanted))
     if wanted["type"] == "struct":
         found = {f["name"].lower(): f for f in given["fields"]}
         fields = [_field(value, found.get(f["name"].lower()), f) for f in wanted["fields"]]
         return F.when(value.isNotNull(), F.struct(*fields))
     if wanted["type"] == "array":
-        return F.transform(value, lambda x: _shaped(x, given["elementType"], wanted["elementType"]))
-    keyed = F.transform_keys(value, lambda k, _: _shaped(k, given["keyType"], wanted["keyType"]))
-    return F.transform_values(keyed, lambda _, v: _shaped(v, given["valueType"], wanted["valueType"]))
+        return F.transform(value, lambda x: shaped(x, given["elementType"], wanted["elementType"]))
+    keyed = F.transform_keys(value, lambda k, _: shaped(k, given["keyType"], wanted["keyType"]))
+    return F.transform_values(keyed, lambda _, v: shaped(v, given["valueType"], wanted["valueType"]))
 
 
 def _field(value: Column, given: Json | None, wanted: Json) -> Column:
     if given is None:
-        return F.lit(None).cast(_ddl(wanted["type"])).alias(wanted["name"])
-    return _shaped(value.getField(given["name"]), given["type"], wanted["type"]).alias(wanted["name"])
+        return F.lit(None).cast(ddl(wanted["type"])).alias(wanted["name"])
+    return shaped(value.getField(given["name"]), given["type"], wanted["type"]).alias(wanted["name"])
 
 
-def _alike(given: DeltaType, wanted: DeltaType) -> bool:
+def alike(given: DeltaType, wanted: DeltaType) -> bool:
     """Are they the same but for what may be null, and comments?"""
     if isinstance(given, str) or isinstance(wanted, str):
         return given == wanted
@@ -79,20 +79,20 @@ def _alike(given: DeltaType, wanted: DeltaType) -> bool:
     if given["type"] == "struct":
         pairs = list(zip(given["fields"], wanted["fields"], strict=False))
         same = len(given["fields"]) == len(wanted["fields"])
-        return same and all(g["name"] == w["name"] and _alike(g["type"], w["type"]) for g, w in pairs)
-    return all(_alike(given[k], wanted[k]) for k in given if k.endswith("Type"))
+        return same and all(g["name"] == w["name"] and alike(g["type"], w["type"]) for g, w in pairs)
+    return all(alike(given[k], wanted[k]) for k in given if k.endswith("Type"))
 
 
-def _ddl(type_: DeltaType) -> str:
+def ddl(type_: DeltaType) -> str:
     """A type in Spark's SQL."""
     if isinstance(type_, str):
         return {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}.get(type_, type_)
     if type_["type"] == "struct":
-        fields = [f"{quoted(f['name'])}: {_ddl(f['type'])}" for f in type_["fields"]]
+        fields = [f"{quoted(f['name'])}: {ddl(f['type'])}" for f in type_["fields"]]
         return f"struct<{', '.join(fields)}>"
     if type_["type"] == "array":
-        return f"array<{_ddl(type_['elementType'])}>"
-    return f"map<{_ddl(type_['keyType'])}, {_ddl(type_['valueType'])}>"
+        return f"array<{ddl(type_['elementType'])}>"
+    return f"map<{ddl(type_['keyType'])}, {ddl(type_['valueType'])}>"
 
 
 def rules(fit: Fit, configuration: Mapping[str, str], where: str | None) -> list[Constraint]:
@@ -115,8 +115,8 @@ def narrowing(fit: Fit, given: Json) -> list[Constraint]:
     found = []
     for name in fit.narrowed:
         source = fit.sources[name]
-        cast = f"CAST(try_cast({quoted(source)} AS {_ddl(types[name])}) AS {_ddl(wide[source])})"
-        found.append(Constraint(f"{name} fits {_ddl(types[name]).upper()}", f"{cast} <=> {quoted(source)}"))
+        cast = f"CAST(try_cast({quoted(source)} AS {ddl(types[name])}) AS {ddl(wide[source])})"
+        found.append(Constraint(f"{name} fits {ddl(types[name]).upper()}", f"{cast} <=> {quoted(source)}"))
     return found
 
 

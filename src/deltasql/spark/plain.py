@@ -22,6 +22,7 @@ from deltasql.core.schema import struct_type
 from deltasql.spark.files import Partition, SnapshotFiles
 from deltasql.spark.listing import quick_listing
 from deltasql.spark.paths import escaped, hadoop_uri
+from deltasql.spark.places import FILE, PLACE_FIELDS, ROW, places
 from deltasql.spark.session import is_classic
 
 MOST_LITERALS = 20
@@ -30,12 +31,12 @@ MOST_LITERALS = 20
 _OPTIONS = {"recursiveFileLookup": "true"}  # no partition values from directories
 
 
-def plain(spark: SparkSession, files: SnapshotFiles, options: Mapping[str, str]) -> DataFrame:
-    """The rows of a snapshot."""
+def plain(spark: SparkSession, files: SnapshotFiles, options: Mapping[str, str], *, row_ids: bool = False) -> DataFrame:
+    """The rows of a snapshot, with the places where they lie if those are asked for."""
     schema = StructType.fromJson(nullable(struct_type(files.read_fields())))
     if not files.partitions:
-        return spark.createDataFrame([], schema)
-    reading = _Reading(spark, files, schema, {**options, **_OPTIONS})
+        return spark.createDataFrame([], StructType([*schema, *PLACE_FIELDS]) if row_ids else schema)
+    reading = _Reading(spark, files, schema, {**options, **_OPTIONS}, row_ids=row_ids)
     with quick_listing(spark, files.root, files.num_files):
         found = reading.by_literals() if len(files.partitions) <= MOST_LITERALS else reading.by_join()
         _ = found.schema  # a Connect session looks at the files now, and not before
@@ -46,12 +47,19 @@ class _Reading:
     """Both ways to the rows of a table."""
 
     def __init__(
-        self, spark: SparkSession, files: SnapshotFiles, schema: StructType, options: Mapping[str, str]
+        self,
+        spark: SparkSession,
+        files: SnapshotFiles,
+        schema: StructType,
+        options: Mapping[str, str],
+        *,
+        row_ids: bool,
     ) -> None:
         self._spark = spark
         self._partitions = files.partitions
         self._schema = schema
         self._options = options
+        self._row_ids = row_ids
         self._data = StructType([field for field in schema if field.name not in files.partition_columns])
         self._columns = [
             _PartitionColumn(field["name"], field["type"], schema[field["name"]].dataType)
@@ -70,7 +78,7 @@ class _Reading:
         """One read of everything; each row finds the values of its file."""
         data = self._read([path for partition in self._partitions for path in partition.paths])
         key, values = self._free_name("file"), self._free_name("values")
-        data = data.withColumn(key, data.metadataColumn("_metadata").getField("file_path"))
+        data = data.withColumn(key, F.col(FILE) if self._row_ids else places(data)[0])
         joined = data.join(F.broadcast(self._lookup(key, values)), key, "left")
         unknown = F.raise_error(F.concat(F.lit("no partition values are known for "), F.col(key)))
         found = {
@@ -99,13 +107,16 @@ class _Reading:
     def _read(self, paths: Sequence[str]) -> DataFrame:
         reader = self._spark.read.schema(self._data).options(**self._options)
         if is_classic(self._spark):
-            return reader.option("__globPaths__", "false").parquet(*paths)
-        return reader.parquet(*map(escaped, paths))
+            rows = reader.option("__globPaths__", "false").parquet(*paths)
+        else:
+            rows = reader.parquet(*map(escaped, paths))
+        return rows.select("*", *places(rows)) if self._row_ids else rows
 
     def _in_order(self, data: DataFrame, found: Mapping[str, Column]) -> DataFrame:
         """All columns in the table's order; partition columns are nullable too, whatever they hold at the moment."""
+        ids = [F.col(FILE), F.col(ROW)] if self._row_ids else []
         if not found:
-            return data
+            return data.select(*(F.col(quoted(field.name)) for field in self._schema), *ids) if ids else data
         always = F.lit(1) == F.lit(1)  # known to be true when the plan is optimized, and not before
         return data.select(
             *(
@@ -113,7 +124,8 @@ class _Reading:
                 if field.name in found
                 else F.col(quoted(field.name))
                 for field in self._schema
-            )
+            ),
+            *ids,
         )
 
 

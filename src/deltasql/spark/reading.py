@@ -11,6 +11,7 @@ from deltasql.core.constraints import quoted
 from deltasql.spark.fileindex import indexed
 from deltasql.spark.files import READ_OPTIONS, SnapshotFiles
 from deltasql.spark.hadoop import hadoop_options
+from deltasql.spark.places import places
 from deltasql.spark.plain import plain
 from deltasql.spark.remote import has_file_system, read_by_workers
 from deltasql.store import Snapshot
@@ -23,18 +24,22 @@ def read_snapshot(
     *,
     fast: bool = True,
     options: Mapping[str, str] | None = None,
+    row_ids: bool = False,
 ) -> DataFrame:
     """The rows of a snapshot; with a predicate those that match it. `fast` allows what is not Spark's public API;
-    `options` are those of the object store."""
+    `options` are those of the object store; `row_ids` adds the columns `FILE` and `ROW`, which tell a row's place."""
     files = SnapshotFiles.of(snapshot)
     asked = options or {}
     told = hadoop_options(snapshot.location, asked)
     if told is None or not has_file_system(spark, snapshot.location, asked):
-        found = read_by_workers(spark, snapshot, asked)
+        found = read_by_workers(spark, snapshot, asked, row_ids=row_ids)
     else:
         reading = {**READ_OPTIONS, **told}
-        indexed_rows = indexed(spark, files, reading) if fast else None
-        found = plain(spark, files, reading) if indexed_rows is None else indexed_rows
+        rows = indexed(spark, files, reading) if fast else None
+        if rows is None:
+            found = plain(spark, files, reading, row_ids=row_ids)
+        else:
+            found = rows.select("*", *places(rows)) if row_ids else rows
     found = _with_metadata(found, files)
     if where is None:
         return found

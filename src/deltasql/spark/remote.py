@@ -6,7 +6,7 @@ Spark's wheel knows local files and HDFS. With the jars of a store's file system
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -19,7 +19,8 @@ from deltasql.core.fit import nullable, parse_struct
 from deltasql.core.schema import loose_schema
 from deltasql.data.scan import packed, scan
 from deltasql.objects import is_local
-from deltasql.spark.paths import hadoop_root
+from deltasql.spark.paths import hadoop_paths, hadoop_root, hadoop_uri
+from deltasql.spark.places import FILE, PLACE_FIELDS, ROW
 from deltasql.spark.session import is_classic
 from deltasql.store import Snapshot
 
@@ -45,22 +46,43 @@ def has_file_system(spark: SparkSession, location: str, options: Mapping[str, st
     return True
 
 
-def read_by_workers(spark: SparkSession, snapshot: Snapshot, options: Mapping[str, str]) -> DataFrame:
-    """The rows of a snapshot."""
+def read_by_workers(
+    spark: SparkSession, snapshot: Snapshot, options: Mapping[str, str], *, row_ids: bool = False
+) -> DataFrame:
+    """The rows of a snapshot, with the places where they lie if those are asked for."""
     schema = StructType.fromJson(nullable(parse_struct(snapshot.metadata.schema_string)))
+    schema = StructType([*schema, *PLACE_FIELDS]) if row_ids else schema
     tasks = packed(replace(snapshot, predicate=None))  # rows are chosen by Spark
     if not tasks:
         return spark.createDataFrame([], schema)
     numbers = spark.range(0, len(tasks), 1, len(tasks))
-    return numbers.mapInArrow(partial(_read, tasks, dict(options)), schema)
+    read = _read_with_places if row_ids else _read
+    return numbers.mapInArrow(partial(_in_tasks, read, tasks, dict(options)), schema)
 
 
-def _read(
-    tasks: Sequence[Snapshot], options: Mapping[str, str], batches: Iterable[pa.RecordBatch]
+_Read = Callable[[Snapshot, Mapping[str, str]], Iterator[pa.RecordBatch]]
+
+
+def _in_tasks(
+    read: _Read, tasks: Sequence[Snapshot], options: Mapping[str, str], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Runs in a Python worker of Spark's: the files of one task."""
     for batch in batches:
         for number in batch.column(0).to_pylist():
-            task = tasks[number]
-            schema = loose_schema(task.schema)
-            yield from (rows.cast(schema) for rows in scan(task, options).batches())
+            yield from read(tasks[number], options)
+
+
+def _read(task: Snapshot, options: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
+    schema = loose_schema(task.schema)
+    yield from (rows.cast(schema) for rows in scan(task, options).batches())
+
+
+def _read_with_places(task: Snapshot, options: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
+    uris = map(hadoop_uri, hadoop_paths(task.location, task.files["path"].to_pylist()))
+    for place, uri in enumerate(uris):
+        start = 0
+        for rows in _read(replace(task, files=task.files.slice(place, 1)), options):
+            count = rows.num_rows
+            arrays = [pa.repeat(uri, count), pa.array(range(start, start + count), pa.int64())]
+            yield pa.RecordBatch.from_arrays([*rows.columns, *arrays], names=[*rows.schema.names, FILE, ROW])
+            start += count

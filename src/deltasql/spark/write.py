@@ -79,7 +79,7 @@ class FrameWrite:
             frame.write.option(_TIMESTAMPS, _MICROSECONDS)
             .option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
             .option("compression", plan.codec)
-            .option("maxRecordsPerFile", _records(self.fit, plan.target_size))
+            .option("maxRecordsPerFile", max(1, int(plan.target_size / usual_width(self.fit))))
             .parquet(f"{local_path(plan.location)}/{folder}")
         )
         return folder
@@ -112,13 +112,13 @@ class FrameWrite:
             # Or each task writes a file of each partition.
             frame = frame.hint("rebalance", *(F.col(quoted(c)) for c in self.plan.partition_columns))
         # One action: the rows of a second one would be written again.
-        with _explained():
+        with explained():
             rows = frame.mapInArrow(partial(_write_batches, self.plan, self.table), "add string").collect()
         return [from_dict(Add, msgspec.json.decode(row["add"])) for row in rows]
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def explained() -> Iterator[None]:
     """Say what to do where Spark's workers are another Python."""
     try:
         yield
@@ -156,10 +156,10 @@ def _has_no(schema: Any, kind: str) -> bool:
     return all(_has_no(part, kind) for part in schema) if isinstance(schema, list) else schema != kind
 
 
-def _records(fit: Fit, target_size: int) -> int:
+def usual_width(fit: Fit) -> float:
+    """Bytes that a row takes in a file, roughly."""
     kinds = [field["type"] for field in fit.schema["fields"]]
-    width = sum(_WIDTHS.get(kind, _USUAL_WIDTH) if isinstance(kind, str) else _NESTED_WIDTH for kind in kinds)
-    return max(1, int(target_size / width))
+    return sum(_WIDTHS.get(kind, _USUAL_WIDTH) if isinstance(kind, str) else _NESTED_WIDTH for kind in kinds)
 
 
 class _Checks:

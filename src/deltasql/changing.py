@@ -1,0 +1,188 @@
+"""Changes of rows: what a statement updates, deletes and inserts becomes files, and the actions that commit them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from deltasql.core.actions import CommitInfo, Metadata, Protocol
+from deltasql.core.changes import Reads, TableState
+from deltasql.core.fit import fit, parse_struct
+from deltasql.data.carve import carve_partitions
+from deltasql.data.checks import exact_filter
+from deltasql.data.files import FilePlan, count_rows
+from deltasql.data.statements import DELETE, INSERT, NOT_MATCHED_BY_SOURCE, UPDATE, Changed, Statement, num_records
+from deltasql.errors import UnsupportedFeature
+from deltasql.progress import showing
+from deltasql.store import Snapshot
+from deltasql.store.reader import parse_where
+from deltasql.transaction import MultiTableTransaction
+from deltasql.writing import TableWriter, metadata_of, removal_of
+
+if TYPE_CHECKING:
+    from deltasql.spark.types import DataFrame, SparkSession
+
+MERGE = "MERGE"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A statement, and what the log should know about it."""
+
+    operation: str
+    statement: Statement
+    own: str | None = None
+    """The part of its condition that speaks of the table alone."""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    reads_itself: bool = False
+    """Does it read the table in other ways than by its rows that match?"""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a statement did, not committed yet."""
+
+    metrics: Mapping[str, str]
+    returned: DataFrame | None = None
+    changed: bool = True
+
+
+class RowChanger:
+    """Changes the rows of a store's tables."""
+
+    def __init__(self, writer: TableWriter, options: Mapping[str, str], spark: Callable[[], SparkSession]) -> None:
+        self._writer = writer
+        self._options = options
+        self._spark = spark
+
+    def change(self, txn: MultiTableTransaction, state: TableState, change: Change) -> Outcome:
+        """Write the files of a change, and stage what commits them."""
+        began = time.monotonic()
+        state = txn.seen(state)
+        if txn.has_files(state):
+            raise UnsupportedFeature(
+                f"table {state.name}: a transaction cannot change rows of a table after it wrote to it: "
+                f"change them first, or in a transaction of their own",
+                table=state.name,
+            )
+        snapshot = self._candidates(state, change)
+        changed = self._without_reading(snapshot, change) or self._by_spark(txn, state, snapshot, change)
+        metrics = _metrics(change.operation, changed, (time.monotonic() - began) * 1000)
+        if not changed.gone.num_rows and not changed.added:
+            return Outcome(metrics, changed.returned, changed=False)
+        gone = removal_of(changed.gone)
+        info = CommitInfo(change.operation, dict(change.parameters), metrics)
+        reads = self._reads(change, changed)
+        txn.stage_on(state, [*changed.added, *changed.kept, *gone, info], reads=reads)
+        return Outcome(metrics, changed.returned)
+
+    def _candidates(self, state: TableState, change: Change) -> Snapshot:
+        """The files that may hold rows which the statement changes."""
+        predicate = parse_where(change.own, state)
+        metadata: Metadata = metadata_of(state)
+        files = self._writer.live(state, None if self._reads_all(change) else predicate)
+        return Snapshot(
+            state.table_id,
+            state.name,
+            state.version,
+            metadata,
+            state.protocol or Protocol(),
+            files,
+            state.location,
+            predicate,
+        )
+
+    def _reads_all(self, change: Change) -> bool:
+        """Rows that no row of the source matches are all those that are left: none of them may be missing."""
+        return any(clause.of == NOT_MATCHED_BY_SOURCE for clause in change.statement.clauses)
+
+    def _without_reading(self, snapshot: Snapshot, change: Change) -> Changed | None:
+        """Rows that go with their files: all of the table's, or those of whole partitions."""
+        statement = change.statement
+        if change.operation != DELETE or statement.source is not None or statement.returning is not None:
+            return None
+        if statement.condition is None:
+            return Changed(snapshot.files, counts=_counted(snapshot.files))
+        predicate = snapshot.predicate
+        if predicate is None or not predicate.partition_only or not isinstance(statement.condition, str):
+            return None
+        goes = exact_filter(statement.condition, snapshot.metadata.schema_string, snapshot.name)
+        if goes is None:
+            return None
+        gone = carve_partitions(snapshot, goes).gone
+        return Changed(gone, counts=_counted(gone))
+
+    def _by_spark(self, txn: MultiTableTransaction, state: TableState, snapshot: Snapshot, change: Change) -> Changed:
+        spark = self._spark()
+        from deltasql.spark.frames import rules
+        from deltasql.spark.reading import read_snapshot
+        from deltasql.spark.row_changes import NEW, RowChanges
+        from deltasql.spark.statements import changes_of
+
+        config = self._writer.config_of(snapshot.metadata)
+        struct = parse_struct(snapshot.metadata.schema_string)
+        target = read_snapshot(spark, snapshot, fast=config["spark.fast_scan"], options=self._options, row_ids=True)
+        frame = changes_of(change.statement, target, struct["fields"], snapshot.name)
+        plan: FilePlan = self._writer.begin(txn, state, snapshot.metadata)
+        given: Any = struct
+        if NEW in frame.columns:
+            given = frame.schema[NEW].dataType.jsonValue()
+        fitted = fit(given, struct, name=snapshot.name)
+        asked = rules(fitted, snapshot.metadata.configuration, None)
+        with showing(config["progress"], f"{change.operation.lower()} {snapshot.name}") as report:
+            making = RowChanges(spark, snapshot, plan, fitted, asked, report)
+            return making.make(frame, once=change.statement.source is None)
+
+    def _reads(self, change: Change, changed: Changed) -> Reads:
+        """Rows that match are in the files that were changed; those that others add are told by the predicate."""
+        files = frozenset(changed.gone["path"].to_pylist())
+        if change.reads_itself or change.operation == MERGE or change.own is None:
+            return Reads(files=files, whole_table=True)
+        return Reads((change.own,), files)
+
+
+def _counted(files: pa.Table) -> dict[str, int]:
+    known = [num_records(stats) for stats in files["stats"].to_pylist()]
+    return {DELETE: sum(n for n in known if n is not None)} if None not in known else {}
+
+
+def _metrics(operation: str, changed: Changed, milliseconds: float) -> dict[str, str]:
+    """As Delta's own Spark writes them."""
+    counts, files = changed.counts, [*changed.added, *changed.kept]
+    copied = count_rows(changed.kept)
+    added_bytes, removed_bytes = sum(add.size for add in files), sum(changed.gone["size"].to_pylist())
+    found: dict[str, int] = {"executionTimeMs": int(milliseconds)}
+    if operation == MERGE:
+        found |= {
+            "numTargetRowsInserted": counts.get(INSERT, 0),
+            "numTargetRowsUpdated": counts.get(UPDATE, 0),
+            "numTargetRowsDeleted": counts.get(DELETE, 0),
+            "numTargetRowsCopied": copied,
+            "numOutputRows": counts.get(INSERT, 0) + counts.get(UPDATE, 0) + copied,
+            "numTargetFilesAdded": len(files),
+            "numTargetFilesRemoved": changed.gone.num_rows,
+            "numTargetBytesAdded": added_bytes,
+            "numTargetBytesRemoved": removed_bytes,
+        }
+    else:
+        name = {UPDATE: "numUpdatedRows", DELETE: "numDeletedRows"}[operation]
+        if operation in counts:
+            found[name] = counts[operation]
+        found |= {
+            "numCopiedRows": copied,
+            "numAddedFiles": len(files),
+            "numRemovedFiles": changed.gone.num_rows,
+            "numAddedBytes": added_bytes,
+            "numRemovedBytes": removed_bytes,
+        }
+    return {key: str(value) for key, value in found.items()}
+
+
+def predicates(texts: Sequence[str | None]) -> str:
+    """Conditions as the log keeps them: the text of a JSON list."""
+    return json.dumps([text for text in texts if text is not None], ensure_ascii=False)

@@ -1,0 +1,54 @@
+"""Which part of a statement's condition speaks of the changed table alone, and so tells its files apart."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from sqlglot import exp, parse_one
+from sqlglot.errors import SqlglotError
+
+
+def own_part(condition: Any, names: Collection[str], columns: Iterable[str]) -> str | None:
+    """The conditions, joined by AND at the top, that use columns of the table and nothing else; None if there are
+    none. `condition` is a text in Spark's SQL or a tree; `names` are what the table is called in there."""
+    tree = _tree(condition)
+    if tree is None:
+        return None
+    called = {name.lower() for name in names}
+    known = {column.lower() for column in columns}
+    parts = [part.sql(dialect="spark") for part in _conjuncts(tree) if _is_own(part, called, known)]
+    own = [_bare(part) for part in parts]
+    return " AND ".join(f"({part})" for part in own) or None
+
+
+def _tree(condition: Any) -> Any:
+    if not isinstance(condition, str):
+        return condition
+    try:
+        return parse_one(condition, read="spark")
+    except SqlglotError:
+        return None  # Spark says what is wrong with it
+
+
+def _conjuncts(tree: Any) -> Iterable[Any]:
+    return tree.flatten() if isinstance(tree, exp.And) else [tree]
+
+
+def _is_own(part: Any, called: Collection[str], known: Collection[str]) -> bool:
+    if part.find(exp.Query, exp.Placeholder, exp.Parameter, exp.AggFunc, exp.Window):
+        return False
+    return all(_belongs(column, called, known) for column in part.find_all(exp.Column))
+
+
+def _belongs(column: Any, called: Collection[str], known: Collection[str]) -> bool:
+    qualifier = ".".join(part.name for part in column.parts[:-1]).lower()
+    return column.name.lower() in known and qualifier in called if qualifier else column.name.lower() in known
+
+
+def _bare(text: str) -> str:
+    """Without what the table is called: the predicate is asked of one table."""
+    tree = parse_one(text, read="spark")
+    for column in list(tree.find_all(exp.Column)):
+        column.replace(exp.column(column.this.copy()))
+    return str(tree.sql(dialect="spark"))

@@ -1,0 +1,218 @@
+"""What users ask of a table's rows, as changes: names are checked, sources become frames."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Self
+
+from deltasql.changing import MERGE, Change
+from deltasql.core.changes import TableState
+from deltasql.core.conjuncts import own_part
+from deltasql.core.fit import parse_struct
+from deltasql.data.inputs import arrow_rows, is_spark_frame
+from deltasql.data.statements import (
+    DELETE,
+    INSERT,
+    MATCHED,
+    NOT_MATCHED,
+    NOT_MATCHED_BY_SOURCE,
+    SOURCE,
+    TARGET,
+    UPDATE,
+    Clause,
+    Expression,
+    Statement,
+)
+from deltasql.errors import UsageError, ValidationError
+from deltasql.writing import metadata_of
+
+if TYPE_CHECKING:
+    from deltasql.spark.types import DataFrame, SparkSession
+
+Request = Callable[[TableState], Change]
+"""A change of a table as it is now: one that is run again finds another table."""
+
+
+def update(
+    values: Mapping[str, Expression], where: Expression | None, source: Any, returning: Any, session: Session
+) -> Request:
+    """Give columns of some rows other values."""
+    frame = session.source(source)
+
+    def request(state: TableState) -> Change:
+        if not values:
+            raise UsageError(f"table {state.name}: an update needs a column and its value", table=state.name)
+        clause = Clause(UPDATE, values=_named(values, state))
+        return _change(Statement((clause,), where, frame, _listed(returning)), state)
+
+    return request
+
+
+def delete(where: Expression | None, source: Any, returning: Any, session: Session) -> Request:
+    """Take rows out."""
+    frame = session.source(source)
+    return lambda state: _change(Statement((Clause(DELETE),), where, frame, _listed(returning)), state)
+
+
+def _change(statement: Statement, state: TableState) -> Change:
+    where = statement.condition
+    shown = json.dumps([] if where is None else [str(where)], ensure_ascii=False)
+    return Change(statement.clauses[0].action, statement, _own(where, state), {"predicate": shown})
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Where sources become frames."""
+
+    spark: Callable[[], SparkSession]
+
+    def source(self, data: Any) -> DataFrame | None:
+        """Rows of any kind as a source that is called `s`."""
+        if data is None:
+            return None
+        frame = self.frame(data)
+        from deltasql.spark.statements import as_source
+
+        return as_source(frame)
+
+    def frame(self, data: Any) -> DataFrame:
+        """Rows of any kind as a frame."""
+        if is_spark_frame(data):
+            frame: DataFrame = data
+            return frame
+        if hasattr(data, "df") and hasattr(data, "history"):  # a table of a lake
+            return data.df()
+        return self.spark().createDataFrame(arrow_rows(data, "the source").reader.read_all())
+
+
+@dataclass(frozen=True)
+class Merge:
+    """A merge that is being put together: clauses apply in the order in which they were named, each row to the first
+    that fits. `execute` runs it."""
+
+    source: Any
+    on: Expression
+    session: Session = field(repr=False)
+    run: Callable[[Request], Any] = field(repr=False)
+    clauses: tuple[Clause, ...] = ()
+
+    def when_matched_update(
+        self, values: Mapping[str, Expression] | None = None, condition: Expression | None = None
+    ) -> Self:
+        """Rows that match get other values; without any, all columns that the source has by the same name."""
+        return self._with(Clause(UPDATE, MATCHED, condition, _all_if_none(values)))
+
+    def when_matched_delete(self, condition: Expression | None = None) -> Self:
+        """Rows that match go."""
+        return self._with(Clause(DELETE, MATCHED, condition))
+
+    def when_not_matched_insert(
+        self, values: Mapping[str, Expression] | None = None, condition: Expression | None = None
+    ) -> Self:
+        """Rows of the source that match none come in; without values, by columns of the same name."""
+        return self._with(Clause(INSERT, NOT_MATCHED, condition, _all_if_none(values)))
+
+    def when_not_matched_by_source_update(
+        self, values: Mapping[str, Expression], condition: Expression | None = None
+    ) -> Self:
+        """Rows that no row of the source matches get other values."""
+        return self._with(Clause(UPDATE, NOT_MATCHED_BY_SOURCE, condition, dict(values)))
+
+    def when_not_matched_by_source_delete(self, condition: Expression | None = None) -> Self:
+        """Rows that no row of the source matches go."""
+        return self._with(Clause(DELETE, NOT_MATCHED_BY_SOURCE, condition))
+
+    def execute(self, returning: Any = None) -> Any:
+        """Run it: where it landed, or with `returning` a DataFrame of what became of each row."""
+        if not self.clauses:
+            raise UsageError("a merge needs a clause: when_matched_update(…), when_not_matched_insert(…), …")
+        return self.run(merge(self.source, self.on, self.clauses, returning, self.session))
+
+    def _with(self, clause: Clause) -> Self:
+        return replace(self, clauses=(*self.clauses, clause))
+
+
+_ALL: Mapping[str, Expression] = {"*": f"{SOURCE}.*"}
+
+
+def _all_if_none(values: Mapping[str, Expression] | None) -> Mapping[str, Expression]:
+    return _ALL if values is None else dict(values)
+
+
+def merge(source: Any, on: Expression, clauses: Sequence[Clause], returning: Any, session: Session) -> Request:
+    """Bring rows of a source into a table."""
+    if on is None:
+        raise UsageError("a merge needs a condition by which rows match: on='t.id = s.id'")
+    given = session.frame(source)
+    frame = session.source(given)
+
+    def request(state: TableState) -> Change:
+        named = tuple(replace(c, values=_values(c, given.columns, state)) for c in clauses)
+        statement = Statement(named, on, frame, _listed(returning))
+        return Change(MERGE, statement, _own(on, state), merge_parameters(on, named))
+
+    return request
+
+
+def merge_parameters(on: Expression, clauses: Sequence[Clause]) -> dict[str, str]:
+    """What history shows of a merge, as Delta's own Spark writes it."""
+    lists: dict[str, list[dict[str, str]]] = {MATCHED: [], NOT_MATCHED: [], NOT_MATCHED_BY_SOURCE: []}
+    for clause in clauses:
+        shown = {} if clause.condition is None else {"predicate": str(clause.condition)}
+        lists[clause.of].append({**shown, "actionType": clause.action.lower()})
+    return {
+        "predicate": json.dumps([str(on)], ensure_ascii=False),
+        "matchedPredicates": json.dumps(lists[MATCHED], ensure_ascii=False),
+        "notMatchedPredicates": json.dumps(lists[NOT_MATCHED], ensure_ascii=False),
+        "notMatchedBySourcePredicates": json.dumps(lists[NOT_MATCHED_BY_SOURCE], ensure_ascii=False),
+    }
+
+
+def _values(clause: Clause, given: Sequence[str], state: TableState) -> Mapping[str, Expression]:
+    if clause.values is not _ALL:
+        return _named(clause.values, state)
+    from deltasql.core.constraints import quoted
+
+    fields = parse_struct(metadata_of(state).schema_string)["fields"]
+    sources = {name.lower(): name for name in given}
+    unknown = sources.keys() - {f["name"].lower() for f in fields}
+    if unknown:
+        names = ", ".join(sorted(sources[name] for name in unknown))
+        raise ValidationError(
+            f"table {state.name} has no column for {names} of the source: name the columns and their values",
+            value=names,
+        )
+    return {f["name"]: f"{SOURCE}.{quoted(sources[f['name'].lower()])}" for f in fields if f["name"].lower() in sources}
+
+
+def _named(values: Mapping[str, Expression], state: TableState) -> dict[str, Expression]:
+    """Values by the names that the table's columns have."""
+    fields = parse_struct(metadata_of(state).schema_string)["fields"]
+    known = {f["name"].lower(): f for f in fields}
+    found: dict[str, Expression] = {}
+    for name, value in values.items():
+        one = known.get(name.removeprefix(f"{TARGET}.").lower())
+        if one is None:
+            near = get_close_matches(name.lower(), known, n=1)
+            hint = f"did you mean {known[near[0]]['name']!r}?" if near else f"there are {', '.join(known)}"
+            raise ValidationError(f"table {state.name} has no column {name!r}: {hint}", table=state.name, value=name)
+        if one["name"] in found:
+            raise ValidationError(f"table {state.name}: column {one['name']!r} gets two values", value=name)
+        found[one["name"]] = value
+    return found
+
+
+def _own(condition: Expression | None, state: TableState) -> str | None:
+    if not isinstance(condition, str):
+        return None
+    fields = parse_struct(metadata_of(state).schema_string)["fields"]
+    return own_part(condition, {TARGET}, [f["name"] for f in fields])
+
+
+def _listed(returning: Any) -> Sequence[Expression] | None:
+    if returning is None or isinstance(returning, list | tuple):
+        return returning
+    return [returning]

@@ -1,0 +1,151 @@
+"""Changing rows by Spark, copy-on-write: files that lose rows are written anew without them, new rows go to new files.
+
+A statement is a frame of changes. Each row tells the place of a row of the table that goes (`FILE`, `ROW`), the row
+that comes (`NEW`), or both, and what a user wants to see of it (`OUT`). The frame is computed once, whatever is in it,
+and kept: files, counts and returned rows all come from what was kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from deltasql.core.actions import Add, from_dict
+from deltasql.core.constraints import Constraint
+from deltasql.core.fit import Fit
+from deltasql.data.files import FilePlan
+from deltasql.data.rewrite import without_rows
+from deltasql.data.statements import DELETE, INSERT, UPDATE, Changed, num_records
+from deltasql.errors import UsageError, ValidationError
+from deltasql.progress import Report
+from deltasql.spark.paths import hadoop_paths, hadoop_uri
+from deltasql.spark.places import FILE, ROW
+from deltasql.spark.watching import watched
+from deltasql.spark.write import FrameWrite, explained, usual_width
+from deltasql.store import Snapshot
+
+ACTION, NEW, OUT = "__deltasql_action", "__deltasql_new", "__deltasql_out"
+PROBLEM = "__deltasql_problem"
+"""What is wrong with a new row, if anything can be."""
+
+_PLACE = "__deltasql_place"
+_MOST_TASKS = 1000
+_SHOWN = 3
+# A task that writes new rows should have this much to write, or there would be a small file from each.
+_TASK_BYTES = 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class RowChanges:
+    """How the changes of one statement are made."""
+
+    spark: SparkSession
+    snapshot: Snapshot
+    plan: FilePlan
+    fit: Fit
+    rules: Sequence[Constraint]
+    report: Report | None = None
+
+    def make(self, changes: DataFrame, *, once: bool) -> Changed:
+        """Write the files. `once` says that no row can be in there twice, which otherwise is refused."""
+        with watched(self.spark, self.report), explained():
+            held = changes.localCheckpoint()
+            files, counts = self._count(held, once=once)
+            gone = self._gone(files)
+            kept = self._rewrite(held, gone, files)
+        added = self._add(held, counts) if NEW in held.columns else []
+        return Changed(gone, kept, added, counts, held.select(f"{OUT}.*") if OUT in held.columns else None)
+
+    def _count(self, held: DataFrame, *, once: bool) -> tuple[dict[str, int], dict[str, int]]:
+        """How many rows each file loses, and how many rows there are of each action."""
+        actions = [F.count_if(F.col(ACTION) == action).alias(action) for action in (UPDATE, DELETE, INSERT)]
+        places = [] if once else [F.count_distinct(F.col(ROW)).alias("places")]
+        problem = [F.min(PROBLEM).alias(PROBLEM)] if PROBLEM in held.columns else []
+        rows = held.groupBy(FILE).agg(*actions, *places, *problem).collect()
+        for row in rows if problem else ():
+            if row[PROBLEM] is not None:
+                raise ValidationError(
+                    f"table {self.snapshot.name}: {row[PROBLEM]}, so nothing was changed: give a value that fits",
+                    table=self.snapshot.name,
+                )
+        files = {row[FILE]: row[UPDATE] + row[DELETE] for row in rows if row[FILE] is not None}
+        if not once and any(row["places"] < files[row[FILE]] for row in rows if row[FILE] is not None):
+            self._refuse_twice(held)
+        return files, {action: sum(row[action] for row in rows) for action in (UPDATE, DELETE, INSERT)}
+
+    def _refuse_twice(self, held: DataFrame) -> None:
+        twice = held.where(F.col(FILE).isNotNull()).groupBy(FILE, ROW).count().where("count > 1")
+        shown = [_place(row) for row in twice.limit(_SHOWN).collect()]
+        raise UsageError(
+            f"table {self.snapshot.name}: {twice.count()} rows match several rows of the source, and which of them "
+            f"counts would be chance, so nothing was changed. Make the source unique by what it is joined on. "
+            f"The first rows are: {'; '.join(shown)}",
+            table=self.snapshot.name,
+        )
+
+    def _gone(self, files: Mapping[str, int]) -> pa.Table:
+        uris = self._uris()
+        return self.snapshot.files.filter(pa.array([uri in files for uri in uris], pa.bool_()))
+
+    def _uris(self, files: pa.Table | None = None) -> list[str]:
+        paths = (self.snapshot.files if files is None else files)["path"].to_pylist()
+        return [hadoop_uri(path) for path in hadoop_paths(self.snapshot.location, paths)]
+
+    # --- Rows that stay
+
+    def _rewrite(self, held: DataFrame, gone: pa.Table, losses: Mapping[str, int]) -> list[Add]:
+        """A file whose rows all go is not written again. The others are, each by a task of its own."""
+        stats = gone["stats"].to_pylist()
+        uris = self._uris(gone)
+        some = [place for place, uri in enumerate(uris) if losses[uri] != num_records(stats[place])]
+        if not some:
+            return []
+        files = gone.take(some)
+        table = pa.table({FILE: self._uris(files), _PLACE: pa.array(range(len(some)), pa.int32())})
+        places = F.broadcast(self.spark.createDataFrame(table))
+        count = min(len(some), _MOST_TASKS)
+        rows = held.select(FILE, ROW).join(places, FILE).select(_PLACE, ROW)
+        spread = rows.repartitionById(count, F.col(_PLACE) % count)
+        work = partial(_rewrite_files, replace(self.snapshot, files=files, predicate=None), self.plan)
+        return [
+            from_dict(Add, msgspec.json.decode(row["add"])) for row in spread.mapInArrow(work, "add string").collect()
+        ]
+
+    # --- Rows that come
+
+    def _add(self, held: DataFrame, counts: Mapping[str, int]) -> list[Add]:
+        coming = counts[UPDATE] + counts[INSERT]
+        if not coming:
+            return []
+        rows = held.where(F.col(NEW).isNotNull()).select(f"{NEW}.*")
+        tasks = int(coming * usual_width(self.fit) / _TASK_BYTES) + 1
+        return FrameWrite(self.snapshot.name, self.plan, self.fit, self.rules, self.report).run(rows.coalesce(tasks))
+
+
+def _place(row: Row) -> str:
+    return f"row {row[ROW]} of {str(row[FILE]).rpartition('/')[2]}"
+
+
+def _rewrite_files(snapshot: Snapshot, plan: FilePlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Runs in a Python worker of Spark's: all rows that go from some files, which are written without them."""
+    found: dict[int, list[Any]] = {}
+    for batch in batches:
+        places, rows = batch.column(0).to_numpy(), batch.column(1).to_numpy()
+        order = np.argsort(places, kind="stable")
+        numbers, starts = np.unique(places[order], return_index=True)
+        for place, part in zip(numbers.tolist(), np.split(rows[order], starts[1:]), strict=True):
+            found.setdefault(place, []).append(part)
+    texts = []
+    for place, parts in found.items():
+        file = replace(snapshot, files=snapshot.files.slice(place, 1))
+        adds = without_rows(file, np.concatenate(parts), plan.options, plan)
+        texts += [msgspec.json.encode(add.to_dict()).decode() for add in adds]
+    yield pa.RecordBatch.from_arrays([pa.array(texts, pa.string())], names=["add"])
