@@ -95,7 +95,10 @@ Kept = Callable[[str], set[int]]
 
 def by_where(frame: DataFrame, conditions: list[str]) -> list[set[int]]:
     """The rows of each condition as `where` keeps them, by one job for all."""
-    parts = [frame.where(text).selectExpr(f"{i} AS i", "row") for i, text in enumerate(conditions)]
+    # A bare NULL has no type, and Spark wants that of a condition.
+    parts = [
+        frame.where(f"CAST(({text}) AS BOOLEAN)").selectExpr(f"{i} AS i", "row") for i, text in enumerate(conditions)
+    ]
     found: list[set[int]] = [set() for _ in conditions]
     for i, row in reduce(lambda a, b: a.unionAll(b), parts).collect():
         found[i].add(row)
