@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 import deltasql
 from tests import jars
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _numbers = itertools.count()
+# The same cases in each run, so that a failure belongs to the change that it comes with; TEST_EXPLORE=1 looks for others.
+settings.register_profile("repeated", derandomize=True)
+settings.register_profile("explore", print_blob=True)
+settings.load_profile("explore" if os.environ.get("TEST_EXPLORE") == "1" else "repeated")
 
 
 @pytest.fixture(scope="session")
