@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import atexit
 import json
-import logging
-import random
 import time
 import uuid
 import weakref
@@ -19,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from deltasql import objects, requests
-from deltasql.changing import RowChanger
+from deltasql.changing import Outcome, RowChanger
 from deltasql.config import Config
 from deltasql.core.actions import Action, Add, CommitInfo, Metadata, Protocol
 from deltasql.core.changes import NewTable, Reads, TableState
@@ -32,7 +30,6 @@ from deltasql.data.inputs import arrow_rows, is_spark_frame
 from deltasql.data.scan import Scan, scan
 from deltasql.embedded import EmbeddedServer
 from deltasql.errors import (
-    CommitConflict,
     CommitOutcomeUnknown,
     DeltaSqlError,
     TableExists,
@@ -42,7 +39,7 @@ from deltasql.errors import (
 )
 from deltasql.mirror import Mirror
 from deltasql.parquet import ParquetFile, adds_from_parquet
-from deltasql.requests import Merge, Request
+from deltasql.requests import Merge, Request, run_again
 from deltasql.spark.session import SparkSource
 from deltasql.store import HistoryEntry, Snapshot, SqlTxnLogReader, Store, TableInfo
 from deltasql.store.reader import Moment, moment
@@ -54,10 +51,12 @@ if TYPE_CHECKING:
     import polars
 
     from deltasql.spark.types import DataFrame, SparkSession
+    from deltasql.sql.ddl import Definition
+    from deltasql.sql.parse import Parsed
+    from deltasql.sql.runner import Result
+    from deltasql.sql.session import TransactionSession
 
-_log = logging.getLogger(__name__)
 _URI = "deltasql://"
-_PAUSE = 0.05
 
 
 def connect(
@@ -143,6 +142,29 @@ class Lake:
         """The Spark session: the one given, or else the active one, or else one that is made now."""
         return self._spark.get()
 
+    def statement_session(self, txn: MultiTableTransaction, drop: Callable[[str], None] | None) -> TransactionSession:
+        """Where statements find this lake's tables."""
+        from deltasql.sql.session import TransactionSession
+
+        def create(txn: MultiTableTransaction, asked: Definition, rows: Any) -> TableState:
+            return self._stage_table(
+                txn,
+                asked.name,
+                asked.schema,
+                rows,
+                asked.location,
+                asked.partition_by,
+                asked.properties,
+                asked.constraints,
+                asked.description,
+            )
+
+        def read(state: TableState, version: int | None, timestamp: str | None) -> DataFrame:
+            return Table(self, state.table_id, state.name).df(version, timestamp)
+
+        spark = self._spark.get
+        return TransactionSession(txn, self.store, self.writer, self.changer, spark, read, create, drop)
+
     @property
     def session(self) -> requests.Session:
         """Where sources of statements become frames."""
@@ -162,6 +184,24 @@ class Lake:
     ) -> Table:
         """Create a table from DDL text, a pyarrow.Schema or a Spark StructType; with `as_` from rows, whose schema it
         has unless one is given. Its version 0 is committed, with the rows."""
+        txn = MultiTableTransaction(self.store)
+        state = self._stage_table(txn, name, schema, as_, location, partition_by, properties, constraints, description)
+        txn.commit()
+        return Table(self, state.table_id, state.name)
+
+    def _stage_table(  # noqa: PLR0917 - those of `create_table`
+        self,
+        txn: MultiTableTransaction,
+        name: str,
+        schema: Any,
+        as_: Any,
+        location: str | None,
+        partition_by: Sequence[str],
+        properties: Mapping[str, str] | None,
+        constraints: Mapping[str, str] | None,
+        description: str | None,
+    ) -> TableState:
+        """A table that a transaction creates, with its rows."""
         namespace, table = split_name(self._local_name(name))
         full = f"{namespace}.{table}"
         table_id = str(uuid.uuid4())
@@ -184,12 +224,10 @@ class Lake:
         self._refuse_foreign_log(full, place, configuration)
         state = TableState(0, table_id, full, -1, None, None, place)
         info = CommitInfo("CREATE TABLE", _create_parameters(metadata))
-        txn = MultiTableTransaction(self.store)
         txn.create(state, NewTable(namespace, table, place), [protocol, metadata, info])
         if as_ is not None:
             self.writer.write(txn, state, as_, WriteOptions())
-        txn.commit()
-        return Table(self, table_id, full)
+        return state
 
     def _location(self, namespace: str, table: str, table_id: str, given: str | None) -> str:
         """Where a new table's files go; by default a directory that holds nothing yet."""
@@ -242,6 +280,22 @@ class Lake:
         if purge:
             self.mirror.settle()
             objects.delete_below(state.location, self._storage_options)
+
+    def sql(self, text: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> Any:
+        """Run a statement as Postgres writes it, on tables of the lake and views of Spark's: a DataFrame of what it
+        selects or returns, else where it landed. If others changed the same rows meanwhile, it is run again."""
+        return run_again(lambda: self._run(text, params), self._config["dml.retries"])
+
+    def _run(self, text: str, params: Sequence[Any] | Mapping[str, Any] | None) -> Any:
+        from deltasql.sql.parse import parse  # brings sqlglot, which is slow to import
+
+        with self.begin() as tx:
+            result = tx.run(parse(text, params), drop=self.drop_table)
+            versions = tx.commit()
+        if result.frame is not None or result.table is None:
+            return result.frame
+        version = versions.get(result.table.name, result.table.version)
+        return CommitResult(version, str(tx.id), result.metrics)
 
     def begin(self, **options: Any) -> Transaction:
         """A transaction over any tables of the lake; the options are those of `Transaction`."""
@@ -390,32 +444,16 @@ class Table:
 
     def _change(self, request: Request) -> CommitResult | DataFrame:
         """Run a statement; if others changed the same rows meanwhile, again on what is there then."""
-        attempts = self._lake._config["dml.retries"]
-        for attempt in range(attempts + 1):
-            txn = MultiTableTransaction(self._lake.store)
-            try:
-                return self._change_once(txn, request)
-            except CommitOutcomeUnknown:
-                raise
-            except CommitConflict as conflict:
-                self._lake.writer.give_up(txn)
-                if attempt == attempts:
-                    raise
-                pause = random.uniform(0.5, 1.5) * _PAUSE * 2**attempt  # noqa: S311 - jitter
-                _log.info("run again in %.2f s (%d of %d): %s", pause, attempt + 1, attempts, conflict)
-                time.sleep(pause)
-            except BaseException:
-                self._lake.writer.give_up(txn)
-                raise
-        raise AssertionError("the last attempt returns or raises")
+        return run_again(lambda: self._change_once(request), self._lake._config["dml.retries"])
 
-    def _change_once(self, txn: MultiTableTransaction, request: Request) -> CommitResult | DataFrame:
-        state = self.state()
-        outcome = self._lake.changer.change(txn, state, request(state))
-        version = txn.commit()[self.id] if outcome.changed else state.version
-        if not outcome.changed:
-            self._lake.writer.give_up(txn)
-        return CommitResult(version, txn.id, outcome.metrics) if outcome.returned is None else outcome.returned
+    def _change_once(self, request: Request) -> CommitResult | DataFrame:
+        with self._lake.begin() as tx:
+            outcome = tx.change(self, request)
+            version = tx.commit().get(self.name) if outcome.changed else self.version
+        if outcome.returned is not None:
+            frame: DataFrame = outcome.returned
+            return frame
+        return CommitResult(version or 0, str(tx.id), outcome.metrics)
 
     def arrow(
         self,
@@ -596,6 +634,38 @@ class Transaction:
         lake.writer.write(txn, handle.state(), df, WriteOptions(mode, **options))
         self._names[handle.id] = table.name if isinstance(table, Table) else str(table)
 
+    def sql(self, text: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> Any:
+        """Run a statement as part of this transaction: a DataFrame of what it selects or returns, else its metrics."""
+        from deltasql.sql.parse import parse
+
+        result = self.run(parse(text, params))
+        return result.metrics if result.frame is None else result.frame
+
+    def run(self, parsed: Parsed, drop: Callable[[str], None] | None = None) -> Result:
+        """Run a statement that was parsed; `drop` takes tables out of the lake at once."""
+        from deltasql.sql.runner import Runner
+
+        txn, lake = self._txn, self._lake
+        if txn is None or lake is None:
+            raise UsageError("deltasql.begin() knows no lake yet: begin on a lake, deltasql.connect().begin()")
+        session = lake.statement_session(txn, drop)
+        try:
+            return Runner(session, parsed).run()
+        finally:
+            self._names |= session.names
+            self._wrote = self._wrote or session.wrote
+
+    def change(self, table: str | Table, request: Request) -> Outcome:
+        """Change rows of a table."""
+        txn, lake = self._begun(table)
+        handle = table if isinstance(table, Table) else lake.table(table)
+        self._wrote = True
+        state = handle.state()
+        outcome = lake.changer.change(txn, state, request(state))
+        if outcome.changed:
+            self._names[handle.id] = handle.name
+        return outcome
+
     def _begun(self, table: str | Table) -> tuple[MultiTableTransaction, Lake]:
         if isinstance(table, Table):
             self._adopt(table._lake)
@@ -633,6 +703,8 @@ class Transaction:
                 self._give_up()
                 raise
             self.versions = {self._names[table_id]: version for table_id, version in landed.items()}
+            if not landed:
+                self._give_up()
         self._release()
         return self.versions
 

@@ -27,7 +27,7 @@ from deltasql.writing import TableWriter, metadata_of, removal_of
 if TYPE_CHECKING:
     from deltasql.spark.types import DataFrame, SparkSession
 
-MERGE = "MERGE"
+MERGE, WRITE = "MERGE", "WRITE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +86,8 @@ class RowChanger:
         predicate = parse_where(change.own, state)
         metadata: Metadata = metadata_of(state)
         files = self._writer.live(state, None if self._reads_all(change) else predicate)
+        if change.operation == WRITE:
+            files = files.slice(0, 0)
         return Snapshot(
             state.table_id,
             state.name,
@@ -104,7 +106,7 @@ class RowChanger:
     def _without_reading(self, snapshot: Snapshot, change: Change) -> Changed | None:
         """Rows that go with their files: all of the table's, or those of whole partitions."""
         statement = change.statement
-        if change.operation != DELETE or statement.source is not None or statement.returning is not None:
+        if change.operation != DELETE or statement.source is not None or statement.returns:
             return None
         if statement.condition is None:
             return Changed(snapshot.files, counts=_counted(snapshot.files))
@@ -141,6 +143,8 @@ class RowChanger:
     def _reads(self, change: Change, changed: Changed) -> Reads:
         """Rows that match are in the files that were changed; those that others add are told by the predicate."""
         files = frozenset(changed.gone["path"].to_pylist())
+        if change.operation == WRITE and not change.reads_itself:
+            return Reads()
         if change.reads_itself or change.operation == MERGE or change.own is None:
             return Reads(files=files, whole_table=True)
         return Reads((change.own,), files)
@@ -157,7 +161,9 @@ def _metrics(operation: str, changed: Changed, milliseconds: float) -> dict[str,
     copied = count_rows(changed.kept)
     added_bytes, removed_bytes = sum(add.size for add in files), sum(changed.gone["size"].to_pylist())
     found: dict[str, int] = {"executionTimeMs": int(milliseconds)}
-    if operation == MERGE:
+    if operation == WRITE:
+        found = {"numFiles": len(files), "numOutputRows": counts.get(INSERT, 0), "numOutputBytes": added_bytes}
+    elif operation == MERGE:
         found |= {
             "numTargetRowsInserted": counts.get(INSERT, 0),
             "numTargetRowsUpdated": counts.get(UPDATE, 0),

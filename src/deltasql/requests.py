@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import logging
+import random
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from deltasql.changing import MERGE, Change
 from deltasql.core.changes import TableState
-from deltasql.core.conjuncts import own_part
 from deltasql.core.fit import parse_struct
 from deltasql.data.inputs import arrow_rows, is_spark_frame
 from deltasql.data.statements import (
@@ -26,12 +28,15 @@ from deltasql.data.statements import (
     Expression,
     Statement,
 )
-from deltasql.errors import UsageError, ValidationError
+from deltasql.errors import CommitConflict, UsageError, ValidationError
 from deltasql.writing import metadata_of
 
 if TYPE_CHECKING:
     from deltasql.spark.types import DataFrame, SparkSession
 
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+_PAUSE = 0.05
 Request = Callable[[TableState], Change]
 """A change of a table as it is now: one that is run again finds another table."""
 
@@ -208,8 +213,22 @@ def _named(values: Mapping[str, Expression], state: TableState) -> dict[str, Exp
 def _own(condition: Expression | None, state: TableState) -> str | None:
     if not isinstance(condition, str):
         return None
+    from deltasql.core.conjuncts import own_part  # brings sqlglot, which is slow to import
+
     fields = parse_struct(metadata_of(state).schema_string)["fields"]
     return own_part(condition, {TARGET}, [f["name"] for f in fields])
+
+
+def run_again(attempt: Callable[[], T], retries: int) -> T:
+    """Run a statement; if others changed the same rows meanwhile, again on what is there then."""
+    for number in range(retries):
+        try:
+            return attempt()
+        except CommitConflict as conflict:
+            pause = random.uniform(0.5, 1.5) * _PAUSE * 2**number  # noqa: S311 - jitter
+            _log.info("run again in %.2f s (%d of %d): %s", pause, number + 1, retries, conflict)
+            time.sleep(pause)
+    return attempt()
 
 
 def _listed(returning: Any) -> Sequence[Expression] | None:

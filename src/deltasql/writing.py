@@ -58,6 +58,8 @@ class WriteOptions:
     """Overwrite the partitions that the new rows are in, and no others."""
     merge_schema: bool = False
     overwrite_schema: bool = False
+    assign: bool = False
+    """Cast values as SQL does when a column takes them; only for Spark's rows."""
 
     def check(self, state: TableState) -> None:
         """Refuse what does not go together."""
@@ -265,7 +267,13 @@ def _shape(state: TableState, metadata: Metadata, given: dict[str, Any], options
         text = schema_string(json.dumps(nullable(given)), table=state.name)
         found = fit(given, parse_struct(text), name=state.name)
     else:
-        found = fit(given, parse_struct(metadata.schema_string), name=state.name, merge=options.merge_schema)
+        found = fit(
+            given,
+            parse_struct(metadata.schema_string),
+            name=state.name,
+            merge=options.merge_schema,
+            assign=options.assign,
+        )
         text = metadata.schema_string
         if found.added:
             text = schema_string(json.dumps(found.schema), table=state.name)

@@ -22,6 +22,11 @@ def own_part(condition: Any, names: Collection[str], columns: Iterable[str]) -> 
     return " AND ".join(f"({part})" for part in own) or None
 
 
+def is_own(condition: Any, names: Collection[str], columns: Iterable[str]) -> bool:
+    """Does a tree use columns of the table and nothing else?"""
+    return _is_own(condition, {name.lower() for name in names}, {column.lower() for column in columns})
+
+
 def _tree(condition: Any) -> Any:
     if not isinstance(condition, str):
         return condition

@@ -22,6 +22,8 @@ DEFAULT = "CURRENT_DEFAULT"
 _INTEGERS = {"byte": 3, "short": 5, "integer": 10, "long": 19}
 """The integers from narrow to wide, with the decimal digits that each needs."""
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
+_NUMBER = re.compile(r"byte|short|integer|long|float|double|decimal(\(.*\))?")
+_TIMES = {"date", "timestamp", "timestamp_ntz"}
 _EXACT = {"float": {"byte", "short"}, "double": {"byte", "short", "integer", "float"}}
 
 
@@ -35,6 +37,8 @@ class Fit:
     """The given column of each column of the table that has one."""
     narrowed: tuple[str, ...] = ()
     """Columns whose given type is wider: each value must be looked at."""
+    assigned: tuple[str, ...] = ()
+    """Columns that take values of another type by a cast: each must be one that the column can hold."""
     added: tuple[str, ...] = ()
     """Columns, nested ones included, that the table did not have."""
 
@@ -44,22 +48,26 @@ class Fit:
         return [f for f in self.schema["fields"] if f["name"] not in self.sources]
 
 
-def fit(given: Json, table: Json, *, name: str, merge: bool = False) -> Fit:
-    """Match the columns of some rows with a table's; raises with every difference if they do not fit."""
-    matching = _Matching(merge)
+def fit(given: Json, table: Json, *, name: str, merge: bool = False, assign: bool = False) -> Fit:
+    """Match the columns of some rows with a table's; raises with every difference if they do not fit. `assign` takes
+    what SQL casts when it is assigned: numbers, times and texts of other types."""
+    matching = _Matching(merge, assign)
     fields = matching.struct(given["fields"], table["fields"], "")
     if matching.problems:
         lines = "\n".join(f"  - {problem}" for problem in matching.problems)
         raise ValidationError(f"table {name}: the rows do not fit the schema:\n{lines}", table=name)
     known = {f["name"].lower(): f["name"] for f in given["fields"]}
     sources = {f["name"]: known[f["name"].lower()] for f in fields if f["name"].lower() in known}
-    return Fit(struct_type(fields), sources, tuple(matching.narrowed), tuple(matching.added))
+    lists = (matching.narrowed, matching.assigned, matching.added)
+    return Fit(struct_type(fields), sources, *map(tuple, lists))
 
 
 @dataclass(slots=True)
 class _Matching:
     merge: bool
+    assign: bool = False
     problems: list[str] = field(default_factory=list)
+    assigned: list[str] = field(default_factory=list)
     narrowed: list[str] = field(default_factory=list)
     added: list[str] = field(default_factory=list)
 
@@ -112,6 +120,9 @@ class _Matching:
         if isinstance(given, str) and isinstance(table, str):
             if _holds(table, given):
                 return
+            if self.assign and "." not in path and assignable(given, table):
+                self.assigned.append(path)
+                return
             if "." not in path and _may_hold(table, given):
                 self.narrowed.append(path)
                 return
@@ -134,6 +145,15 @@ def _may_hold(wide: str, narrow: str) -> bool:
     """Might one type have the values that are there of another?"""
     exact = (_INTEGERS.keys() | {t for t in (wide, narrow) if _DECIMAL.fullmatch(t)}).__contains__
     return exact(wide) and exact(narrow)
+
+
+def assignable(given: str, wanted: str) -> bool:
+    """Does SQL cast values of one type when a column of another takes them?"""
+    if wanted == "string" or given == "string":
+        return "binary" not in (given, wanted)
+    if _NUMBER.fullmatch(given):
+        return _NUMBER.fullmatch(wanted) is not None
+    return given in _TIMES and wanted in _TIMES
 
 
 def _digits(type_: str) -> tuple[int, int]:

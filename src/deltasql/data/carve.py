@@ -33,7 +33,8 @@ def carve_partitions(snapshot: Snapshot, goes: RowFilter) -> Carved:
     fields = [snapshot.schema.field(name) for name in columns]
     values = snapshot.files["partition_values"].to_pylist()
     arrays = [pa.array([_value(v, f) for v in values], f.type) for f in fields]
-    batch = pa.RecordBatch.from_arrays(arrays, names=list(columns))
+    # The last column is for conditions that use none, such as TRUE: it tells how many files there are.
+    batch = pa.RecordBatch.from_arrays([*arrays, pa.nulls(len(values))], names=[*columns, ""])
     return Carved(snapshot.files.filter(pc.fill_null(mask_of(goes, batch), False)), [])
 
 

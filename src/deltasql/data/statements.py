@@ -5,7 +5,7 @@ The table's rows are called `t`, those of a source `s`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,8 +14,14 @@ import pyarrow as pa
 
 from deltasql.core.actions import Add
 
+FILE, ROW = "__deltasql_file", "__deltasql_row"
+"""The columns that tell where a row lies: its file, by Hadoop's URI, and its number in there."""
+CLAUSE = "__deltasql_clause"
+"""The column that tells which clause applies to a row, if there are several."""
 TARGET, SOURCE = "t", "s"
-UPDATE, DELETE, INSERT = "UPDATE", "DELETE", "INSERT"
+ACTION = "__deltasql_action"
+"""The column that tells what becomes of a row."""
+UPDATE, DELETE, INSERT, NOTHING = "UPDATE", "DELETE", "INSERT", "NOTHING"
 MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE = "matched", "not matched", "not matched by source"
 
 Expression = Any
@@ -33,6 +39,24 @@ class Clause:
     """The values of columns; an update leaves the others as they are, an insert leaves them out."""
 
 
+def raw_name(clause: int, column: str) -> str:
+    """The column that has the value which a clause gives to a column."""
+    return f"__deltasql_{clause}_{column}"
+
+
+@dataclass(frozen=True, slots=True)
+class Queries:
+    """A statement whose rows are found by queries."""
+
+    target: str
+    """What the table's row is called."""
+    rows: Callable[[Any], Any]
+    """From the table's rows, with their places, to those that change: where they lie, structs of the table's and the
+    sources' rows, and the values by `raw_name`."""
+    seen: Callable[[Any, str], Any] | None = None
+    """From the rows as they became to the same with what is returned of each, as a struct of that name."""
+
+
 @dataclass(frozen=True, slots=True)
 class Statement:
     """A change of rows, before it meets the table."""
@@ -41,8 +65,14 @@ class Statement:
     condition: Expression | None = None
     """Which rows match, or which of the table's if there is no source."""
     source: Any = None
-    """A Spark frame of structs, one for each name of the source."""
+    """A Spark frame of structs, one for each name of the source; with queries, whatever tells that there is one."""
     returning: Sequence[Expression] | None = None
+    queries: Queries | None = None
+
+    @property
+    def returns(self) -> bool:
+        """Are rows to be seen?"""
+        return self.returning is not None or (self.queries is not None and self.queries.seen is not None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from deltasql.core.fit import shown
+from deltasql.core.fit import assignable, shown
 from deltasql.core.schema import DeltaType, Json
 from deltasql.errors import ValidationError
 from deltasql.spark.frames import alike, ddl, shaped
-
-_NUMBERS = re.compile(r"byte|short|integer|long|float|double|decimal(\(.*\))?")
-_TIMES = {"date", "timestamp", "timestamp_ntz"}
 
 
 def assigned(value: Column, given: DeltaType, field: Json, table: str) -> tuple[Column, Column | None]:
@@ -29,19 +24,11 @@ def assigned(value: Column, given: DeltaType, field: Json, table: str) -> tuple[
         if isinstance(given, str) or isinstance(wanted, str) or given["type"] != wanted["type"]:
             raise _refused(table, name, given, wanted)
         return shaped(value, given, wanted), None
-    if not _becomes(given, wanted):
+    if not assignable(given, wanted):
         raise _refused(table, name, given, wanted)
     cast = value.try_cast(ddl(wanted))
     text = F.concat(F.lit(f"column {name!r} is {shown(wanted)} and cannot hold "), value.cast("string"))
     return cast, F.when(value.isNotNull() & cast.isNull(), text)
-
-
-def _becomes(given: str, wanted: str) -> bool:
-    if wanted == "string" or given == "string":
-        return "binary" not in (given, wanted)
-    if _NUMBERS.fullmatch(given):
-        return _NUMBERS.fullmatch(wanted) is not None
-    return given in _TIMES and wanted in _TIMES
 
 
 def _refused(table: str, name: str, given: DeltaType, wanted: DeltaType) -> ValidationError:

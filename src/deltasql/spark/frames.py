@@ -42,7 +42,7 @@ def _column(fit: Fit, field: Json, given: DeltaType | None) -> Column:
         value = F.expr(default) if default is not None else F.lit(None)
         return value.cast(wanted).alias(name)
     source = F.col(quoted(fit.sources[name]))
-    if name in fit.narrowed:
+    if name in fit.narrowed or name in fit.assigned:
         # A value that does not fit becomes null here and is found by its condition.
         return F.expr(f"try_cast({quoted(fit.sources[name])} AS {wanted})").alias(name)
     return shaped(source, given, field["type"]).alias(name)
@@ -117,6 +117,10 @@ def narrowing(fit: Fit, given: Json) -> list[Constraint]:
         source = fit.sources[name]
         cast = f"CAST(try_cast({quoted(source)} AS {ddl(types[name])}) AS {ddl(wide[source])})"
         found.append(Constraint(f"{name} fits {ddl(types[name]).upper()}", f"{cast} <=> {quoted(source)}"))
+    for name in fit.assigned:
+        source = quoted(fit.sources[name])
+        holds = f"{source} IS NULL OR try_cast({source} AS {ddl(types[name])}) IS NOT NULL"
+        found.append(Constraint(f"{name} fits {ddl(types[name]).upper()}", holds))
     return found
 
 

@@ -23,7 +23,7 @@ from deltasql.core.constraints import Constraint
 from deltasql.core.fit import Fit
 from deltasql.data.files import FilePlan
 from deltasql.data.rewrite import without_rows
-from deltasql.data.statements import DELETE, INSERT, UPDATE, Changed, num_records
+from deltasql.data.statements import ACTION, DELETE, INSERT, UPDATE, Changed, num_records
 from deltasql.errors import UsageError, ValidationError
 from deltasql.progress import Report
 from deltasql.spark.paths import hadoop_paths, hadoop_uri
@@ -32,7 +32,7 @@ from deltasql.spark.watching import watched
 from deltasql.spark.write import FrameWrite, explained, usual_width
 from deltasql.store import Snapshot
 
-ACTION, NEW, OUT = "__deltasql_action", "__deltasql_new", "__deltasql_out"
+NEW, OUT = "__deltasql_new", "__deltasql_out"
 PROBLEM = "__deltasql_problem"
 """What is wrong with a new row, if anything can be."""
 

@@ -14,23 +14,28 @@ from deltasql.core.constraints import quoted
 from deltasql.core.fit import DEFAULT, GENERATED
 from deltasql.core.schema import Json
 from deltasql.data.statements import (
+    ACTION,
+    CLAUSE,
     DELETE,
+    FILE,
     INSERT,
     MATCHED,
     NOT_MATCHED,
     NOT_MATCHED_BY_SOURCE,
+    NOTHING,
+    ROW,
     SOURCE,
     TARGET,
+    UPDATE,
     Clause,
     Statement,
+    raw_name,
 )
 from deltasql.spark.assignment import assigned
 from deltasql.spark.frames import ddl
-from deltasql.spark.places import FILE, ROW
-from deltasql.spark.row_changes import ACTION, NEW, OUT, PROBLEM
+from deltasql.spark.row_changes import NEW, OUT, PROBLEM
 
 MERGE_ACTION = "merge_action()"
-_CLAUSE = "__deltasql_clause"
 
 
 def changes_of(statement: Statement, target: DataFrame, fields: Sequence[Json], table: str) -> DataFrame:
@@ -43,28 +48,37 @@ class _Changes:
     asked: Statement
 
     def changes(self, target: DataFrame, fields: Sequence[Json], table: str) -> DataFrame:
-        names = [f["name"] for f in fields]
+        queries = self.asked.queries
+        rows = self._rows(target, fields) if queries is None else queries.rows(target)
+        many = CLAUSE in rows.columns
+        rows = rows.withColumn(ACTION, _choice([F.lit(clause.action) for clause in self.asked.clauses], many=many))
+        if any(clause.action in (UPDATE, INSERT) for clause in self.asked.clauses):
+            new, problems = self._new_rows(rows, fields, table)
+            rows = rows.withColumn(NEW, _choice(new, many=many))
+            if problems:
+                rows = rows.withColumn(PROBLEM, F.coalesce(*problems))
+        if self.asked.returns:
+            rows = self._seen(rows, fields)
+        return rows.select(*(c for c in (FILE, ROW, ACTION, NEW, PROBLEM, OUT) if c in rows.columns))
+
+    @property
+    def _target(self) -> str:
+        return TARGET if self.asked.queries is None else self.asked.queries.target
+
+    def _rows(self, target: DataFrame, fields: Sequence[Json]) -> DataFrame:
+        """The rows that change, with the values that they get."""
         joined = self._joined(target.alias(TARGET))
         number = self._number()
-        chosen = joined if number is None else joined.withColumn(_CLAUSE, number).where(F.col(_CLAUSE).isNotNull())
+        chosen = joined if number is None else joined.withColumn(CLAUSE, number).where(F.col(CLAUSE).isNotNull())
         raw = [
-            _only(number, place, column(value)).alias(_raw(place, name))
+            _only(number, place, column(value)).alias(raw_name(place, name))
             for place, clause in enumerate(self.asked.clauses)
             for name, value in clause.values.items()
         ]
+        names = [f["name"] for f in fields]
         old = F.struct(*(F.col(f"{TARGET}.{quoted(name)}").alias(name) for name in names)).alias(TARGET)
         kept = [F.col(FILE), F.col(ROW), old, *map(F.col, self._source_names())]
-        rows = chosen.select(*kept, *([] if number is None else [F.col(_CLAUSE)]), *raw)
-        actions = [F.lit(clause.action) for clause in self.asked.clauses]
-        rows = rows.withColumn(ACTION, _choice(number, actions))
-        if any(clause.action != DELETE for clause in self.asked.clauses):
-            new, problems = self._new_rows(rows, fields, table)
-            rows = rows.withColumn(NEW, _choice(number, new))
-            if problems:
-                rows = rows.withColumn(PROBLEM, F.coalesce(*problems))
-        out = self._out(rows, fields)
-        shown = [FILE, ROW, ACTION, *(name for name in (NEW, PROBLEM) if name in rows.columns)]
-        return rows.select(*shown) if out is None else out.select(*shown, OUT)
+        return chosen.select(*kept, *([] if number is None else [F.col(CLAUSE)]), *raw)
 
     def _source_names(self) -> list[str]:
         return [] if self.asked.source is None else self.asked.source.columns
@@ -104,13 +118,13 @@ class _Changes:
         found: list[Column] = []
         problems: list[Column] = []
         for place, clause in enumerate(self.asked.clauses):
-            if clause.action == DELETE:
+            if clause.action in (DELETE, NOTHING):
                 found.append(F.lit(None))
                 continue
             values = []
             for one in written:
-                raw = _raw(place, one["name"])
-                value, problem = _left_out(clause, one), None
+                raw = raw_name(place, one["name"])
+                value, problem = _left_out(clause, one, self._target), None
                 if one["name"] in clause.values:
                     value, problem = assigned(F.col(quoted(raw)), types[raw], one, table)
                 values.append(value.alias(one["name"]))
@@ -118,24 +132,31 @@ class _Changes:
             found.append(F.struct(*values))
         return found, problems
 
-    def _out(self, rows: DataFrame, fields: Sequence[Json]) -> DataFrame | None:
+    def _seen(self, rows: DataFrame, fields: Sequence[Json]) -> DataFrame:
         """With what the user wants to see: of a row that comes the new values, of one that goes the old ones."""
-        if self.asked.returning is None:
-            return None
-        names = [f["name"] for f in fields]
-        old = {name: F.col(f"{TARGET}.{quoted(name)}") for name in names}
+        names, target = [f["name"] for f in fields], self._target
+        old = {name: F.col(f"{quoted(target)}.{quoted(name)}") for name in names}
         written = [f.name for f in rows.schema[NEW].dataType] if NEW in rows.columns else []
-        new = {name: F.col(f"{NEW}.{quoted(name)}") for name in written}
         gone = F.col(ACTION) == DELETE
-        flat = {n: F.when(gone, old[n]).otherwise(new[n]) if n in new else old[n] for n in names}
-        scope = rows.select(*(F.col(c) for c in rows.columns if c not in names), *(v.alias(n) for n, v in flat.items()))
+        flat = {
+            name: F.when(gone, old[name]).otherwise(F.col(f"{NEW}.{quoted(name)}")) if name in written else old[name]
+            for name in names
+        }
+        whole = rows.select("*", *(value.alias(_seen(name)) for name, value in flat.items()))
+        whole = whole.withColumn(target, F.struct(*(F.col(quoted(_seen(n))).alias(n) for n in names)))
         for one in fields:
-            if written and one["name"] not in written:  # a generated column
-                value = F.expr(one["metadata"][GENERATED]).cast(ddl(one["type"]))
-                scope = scope.withColumn(one["name"], F.when(gone, F.col(quoted(one["name"]))).otherwise(value))
-        row = F.struct(*(F.col(quoted(name)) for name in names))
-        if TARGET not in names:
-            scope = scope.withColumn(TARGET, row)
+            if written and one["name"] not in written:  # a generated column, of the others
+                scope = whole.select("*", *(F.col(quoted(_seen(n))).alias(n) for n in names if n not in whole.columns))
+                value = F.when(gone, F.col(quoted(one["name"]))).otherwise(
+                    F.expr(one["metadata"][GENERATED]).cast(ddl(one["type"]))
+                )
+                whole = scope.withColumn(_seen(one["name"]), value).select(*whole.columns)
+                whole = whole.withColumn(target, F.struct(*(F.col(quoted(_seen(n))).alias(n) for n in names)))
+        scope = whole.select("*", *(F.col(quoted(_seen(n))).alias(n) for n in names if n not in whole.columns))
+        queries = self.asked.queries
+        if queries is not None and queries.seen is not None:
+            found: DataFrame = queries.seen(scope, OUT)
+            return found
         return scope.withColumn(OUT, F.struct(*self._shown(names)))
 
     def _shown(self, names: Sequence[str]) -> list[Column]:
@@ -160,20 +181,21 @@ def as_source(frame: DataFrame, name: str = SOURCE) -> DataFrame:
     return frame.select(F.struct(*(F.col(quoted(c)) for c in frame.columns)).alias(name))
 
 
-def _raw(place: int, name: str) -> str:
-    return f"__deltasql_{place}_{name}"
+def _seen(name: str) -> str:
+    return f"__deltasql_seen_{name}"
 
 
 def _only(number: Column | None, place: int, value: Column) -> Column:
     """A value is computed for the rows of its clause alone: for others it may be an error."""
-    return value if number is None else F.when(F.col(_CLAUSE) == place, value)
+    return value if number is None else F.when(F.col(CLAUSE) == place, value)
 
 
-def _choice(number: Column | None, values: Sequence[Column]) -> Column:
-    if number is None:
+def _choice(values: Sequence[Column], *, many: bool) -> Column:
+    """The value of the clause that applies."""
+    if not many:
         return values[0]
     start: Any = F
-    found: Column = reduce(lambda f, pair: f.when(F.col(_CLAUSE) == pair[0], pair[1]), enumerate(values), start)
+    found: Column = reduce(lambda f, pair: f.when(F.col(CLAUSE) == pair[0], pair[1]), enumerate(values), start)
     return found
 
 
@@ -184,8 +206,8 @@ def _is_written(field: Json, clauses: Sequence[Clause]) -> bool:
     return any(field["name"] in clause.values for clause in clauses)
 
 
-def _left_out(clause: Clause, field: Json) -> Column:
+def _left_out(clause: Clause, field: Json, target: str) -> Column:
     if clause.action != INSERT:
-        return F.col(f"{TARGET}.{quoted(field['name'])}")
+        return F.col(f"{quoted(target)}.{quoted(field['name'])}")
     default = (field.get("metadata") or {}).get(DEFAULT)
     return (F.lit(None) if default is None else F.expr(default)).cast(ddl(field["type"]))

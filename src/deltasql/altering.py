@@ -1,0 +1,102 @@
+"""ALTER TABLE: new properties, constraints and columns of a table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from deltasql.config import Config
+from deltasql.core.actions import CommitInfo, Metadata, Protocol
+from deltasql.core.changes import Reads, TableState
+from deltasql.core.constraints import CHECK
+from deltasql.core.fit import parse_struct
+from deltasql.core.protocol import features_of, needed_features, protocol_for
+from deltasql.core.schema import schema_metadata_keys, schema_string, schema_types, validate_schema
+from deltasql.data.align import violation
+from deltasql.errors import ValidationError
+from deltasql.transaction import MultiTableTransaction
+from deltasql.writing import metadata_of
+
+_SHOWN = 3
+
+
+def set_properties(txn: MultiTableTransaction, state: TableState, properties: Mapping[str, str]) -> None:
+    """Give properties other values."""
+    Config({}, {}).override(properties)
+    _refuse_constraints(state, properties)
+    metadata = metadata_of(state)
+    after = _with(metadata, {**metadata.configuration, **properties})
+    _stage(txn, state, after, CommitInfo("SET TBLPROPERTIES", {"properties": json.dumps(dict(properties))}))
+
+
+def add_constraint(txn: MultiTableTransaction, state: TableState, name: str, condition: str, rows: Any) -> None:
+    """Let every row satisfy a condition; those that are there (`rows`, a frame of Spark's) do so already."""
+    metadata = metadata_of(state)
+    key = f"{CHECK}{name.lower()}"
+    if key in metadata.configuration:
+        raise ValidationError(f"table {state.name} has a constraint {name!r} already: drop it first", table=state.name)
+    broken = rows.where(f"NOT coalesce(({condition}), false)")
+    found = broken.limit(_SHOWN).collect()
+    if found:
+        raise violation(name, state.name, broken.count(), [row.asDict() for row in found])
+    after = _with(metadata, {**metadata.configuration, key: condition})
+    _stage(txn, state, after, CommitInfo("ADD CONSTRAINT", {"name": name, "expr": condition}), Reads(whole_table=True))
+
+
+def drop_constraint(txn: MultiTableTransaction, state: TableState, name: str) -> None:
+    """Let rows be what a constraint did not allow."""
+    metadata = metadata_of(state)
+    key = f"{CHECK}{name.lower()}"
+    if key not in metadata.configuration:
+        known = [k.removeprefix(CHECK) for k in metadata.configuration if k.startswith(CHECK)]
+        hint = f"there are {', '.join(known)}" if known else "there are none"
+        raise ValidationError(f"table {state.name} has no constraint {name!r}: {hint}", table=state.name, value=name)
+    after = _with(metadata, {k: v for k, v in metadata.configuration.items() if k != key})
+    _stage(txn, state, after, CommitInfo("DROP CONSTRAINT", {"name": name}))
+
+
+def add_columns(txn: MultiTableTransaction, state: TableState, columns: Sequence[str]) -> None:
+    """Add columns, which are null in the rows that are there."""
+    metadata = metadata_of(state)
+    fields = parse_struct(metadata.schema_string)["fields"]
+    new = parse_struct(schema_string(", ".join(columns), table=state.name))["fields"]
+    for one in new:
+        if not one.get("nullable", True):
+            raise ValidationError(
+                f"table {state.name}: the new column {one['name']!r} is NOT NULL, and null in the rows that are there: "
+                f"add it without, then fill it",
+                table=state.name,
+                value=one["name"],
+            )
+    text = schema_string(json.dumps({"type": "struct", "fields": [*fields, *new]}), table=state.name)
+    validate_schema(text, metadata.partition_columns, state.name)
+    after = msgspec.structs.replace(metadata, schema_string=text)
+    info = CommitInfo("ADD COLUMNS", {"columns": json.dumps([{"column": one} for one in new])})
+    _stage(txn, state, after, info)
+
+
+def _with(metadata: Metadata, configuration: Mapping[str, str]) -> Metadata:
+    return msgspec.structs.replace(metadata, configuration=dict(configuration))
+
+
+def _refuse_constraints(state: TableState, properties: Mapping[str, str]) -> None:
+    for key in properties:
+        if key.startswith(CHECK):
+            raise ValidationError(
+                f"table {state.name}: {key} is a constraint, which rows must be checked for: use ADD CONSTRAINT",
+                table=state.name,
+                value=key,
+            )
+
+
+def _stage(
+    txn: MultiTableTransaction, state: TableState, metadata: Metadata, info: CommitInfo, reads: Reads | None = None
+) -> None:
+    text = metadata.schema_string
+    needed = needed_features(metadata.configuration, schema_types(text), schema_metadata_keys(text))
+    known = features_of(state.protocol or Protocol())
+    txn.reshape(state, metadata, protocol_for(needed | known) if needed - known else None)
+    txn.stage_on(state, [info], reads=reads)

@@ -1,0 +1,165 @@
+"""CREATE, DROP and ALTER TABLE: from trees to what the lake is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlglot import exp
+
+from deltasql.sql.parse import Parsed, Tree, refused
+from deltasql.sql.relations import spark_sql, table_name
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A table that is to be made."""
+
+    name: str
+    schema: str | None
+    query: Tree | None
+    partition_by: tuple[str, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    constraints: Mapping[str, str] = field(default_factory=dict)
+    location: str | None = None
+    description: str | None = None
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Alteration:
+    """What is to be different about a table."""
+
+    properties: Mapping[str, str] = field(default_factory=dict)
+    constraints: Mapping[str, str] = field(default_factory=dict)
+    dropped_constraints: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    """New columns, in the words of a schema."""
+
+
+def definition(parsed: Parsed) -> Definition:
+    """What a CREATE TABLE asks for."""
+    tree = parsed.tree
+    if tree.args.get("kind", "").upper() != "TABLE" or tree.args.get("replace"):
+        raise refused(parsed.text, "cannot be run: of what can be created, only CREATE TABLE is supported")
+    schema = tree.this if isinstance(tree.this, exp.Schema) else None
+    table = schema.this if schema is not None else tree.this
+    columns, constraints = _columns(schema, parsed) if schema is not None else ([], {})
+    known = dict(_properties(tree.args.get("properties"), parsed))
+    return Definition(
+        table_name(table),
+        ", ".join(columns) or None,
+        tree.args.get("expression"),
+        known.pop("partitioned", ()),
+        known.pop("properties", {}),
+        constraints,
+        known.pop("location", None),
+        known.pop("comment", None),
+        bool(tree.args.get("exists")),
+    )
+
+
+def _columns(schema: Tree, parsed: Parsed) -> tuple[list[str], dict[str, str]]:
+    columns: list[str] = []
+    constraints: dict[str, str] = {}
+    for item in schema.expressions:
+        match item:
+            case exp.ColumnDef():
+                columns.append(_column(item, constraints, parsed))
+            case exp.Constraint() | exp.CheckColumnConstraint():
+                name, condition = check_of(item, parsed, f"check_{len(constraints) + 1}")
+                constraints[name] = condition
+            case _:
+                raise refused(parsed.text, f"cannot be run: tables have no {item.sql(dialect='postgres')}")
+    return columns, constraints
+
+
+def _column(column: Tree, constraints: dict[str, str], parsed: Parsed) -> str:
+    kept = []
+    for constraint in column.args.get("constraints") or ():
+        kind = constraint.kind
+        if isinstance(kind, exp.CheckColumnConstraint):
+            name = constraint.name or f"{column.name}_check"
+            constraints[name] = spark_sql(kind.this)
+        elif isinstance(
+            kind,
+            exp.NotNullColumnConstraint
+            | exp.DefaultColumnConstraint
+            | exp.GeneratedAsIdentityColumnConstraint
+            | exp.ComputedColumnConstraint
+            | exp.CommentColumnConstraint,
+        ):
+            kept.append(constraint)
+        else:
+            raise refused(parsed.text, f"cannot be run: columns have no {constraint.sql(dialect='postgres')}")
+    plain = column.copy()
+    plain.set("constraints", kept)
+    return spark_sql(plain)
+
+
+def check_of(item: Tree, parsed: Parsed, name: str) -> tuple[str, str]:
+    """The name and the condition of a CHECK."""
+    if isinstance(item, exp.CheckColumnConstraint):
+        return name, spark_sql(item.this)
+    checks = [part for part in item.expressions if isinstance(part, exp.CheckColumnConstraint)]
+    if len(checks) != 1:
+        raise refused(parsed.text, f"cannot be run: tables have no {item.sql(dialect='postgres')}")
+    return item.name, spark_sql(checks[0].this)
+
+
+def _properties(properties: Tree | None, parsed: Parsed) -> Iterator[tuple[str, Any]]:
+    plain: dict[str, str] = {}
+    for item in properties.expressions if properties is not None else ():
+        match item:
+            case exp.PartitionedByProperty():
+                names = item.this.expressions if item.this.expressions else [item.this]
+                yield "partitioned", tuple(part.name for part in names)
+            case exp.PartitionByListProperty():
+                yield "partitioned", tuple(part.name for part in item.args["partition_expressions"])
+            case exp.LocationProperty():
+                yield "location", item.this.name
+            case exp.SchemaCommentProperty():
+                yield "comment", item.this.name
+            case exp.FileFormatProperty() if item.this.name.lower() in ("delta", "deltasql"):
+                pass
+            case exp.Property():
+                plain[_key(item.this)] = item.args["value"].name
+            case _:
+                raise refused(parsed.text, f"cannot be run: tables have no {item.sql(dialect='postgres')}")
+    yield "properties", plain
+
+
+def _key(node: Tree) -> str:
+    return str(node.name) if isinstance(node, exp.Literal | exp.Identifier | exp.Var) else str(node.sql())
+
+
+def alteration(parsed: Parsed) -> Alteration:
+    """What an ALTER TABLE asks for."""
+    found = Alteration()
+    properties, constraints = dict(found.properties), dict(found.constraints)
+    dropped: list[str] = []
+    columns: list[str] = []
+    for action in parsed.tree.args["actions"]:
+        match action:
+            case exp.ColumnDef():
+                columns.append(_column(action, constraints, parsed))
+            case exp.AddConstraint():
+                for item in action.expressions:
+                    name, condition = check_of(item, parsed, "check_1")
+                    constraints[name] = condition
+            case exp.Drop() if action.args.get("kind") == "CONSTRAINT":
+                dropped += [action.this.name] if action.this else [t.name for t in action.args.get("tables") or ()]
+            case exp.AlterSet():
+                properties |= _assigned(action)
+            case _:
+                raise refused(parsed.text, f"cannot be run: ALTER TABLE has no {action.sql(dialect='postgres')} here")
+    return Alteration(properties, constraints, tuple(dropped), tuple(columns))
+
+
+def _assigned(action: Tree) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for node in action.find_all(exp.EQ, exp.Property):
+        value = node.args["value"] if isinstance(node, exp.Property) else node.expression
+        found[_key(node.this)] = str(value.name)
+    return found

@@ -1,0 +1,101 @@
+"""Tables that a statement names: those of the lake become frames, all others are Spark's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlglot import exp
+
+from deltasql.core.changes import TableState
+from deltasql.errors import TableNotFound, UsageError
+from deltasql.sql.parse import Tree
+
+VIEW = "__deltasql_view"
+# Spark reads files by these: FROM parquet."/data/x".
+_FORMATS = {"parquet", "csv", "json", "orc", "text", "delta"}
+
+Find = Callable[[str], TableState | None]
+Frame = Callable[[TableState, int | None, str | None], Any]
+
+
+@dataclass
+class Relations:
+    """The frames of one statement, under the names that its text has for them."""
+
+    spark: Any
+    find: Find
+    frame: Frame
+    values: Mapping[str, Any]
+    known: dict[str, Any] = field(default_factory=dict)
+    """Frames that have a name in the statement: what its data-modifying CTEs returned."""
+    local: set[str] = field(default_factory=set)
+    """The names of its other CTEs."""
+    frames: dict[str, Any] = field(default_factory=dict)
+    read: set[str] = field(default_factory=set)
+    """The ids of the lake's tables that are read."""
+
+    def add(self, frame: Any) -> str:
+        """A name for a frame."""
+        name = f"{VIEW}{len(self.frames)}_"
+        self.frames[name] = frame
+        return name
+
+    def resolve(self, tree: Tree) -> None:
+        """Let the tables of a tree be frames."""
+        local = self.local | {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
+        for table in list(tree.find_all(exp.Table)):
+            name = table_name(table)
+            bare = name.lower() if not table.args.get("db") else ""
+            if name.startswith(VIEW) or bare in local or not isinstance(table.this, exp.Identifier):
+                continue
+            if bare in self.known:
+                self._replace(table, self.known[bare])
+            elif (state := self.find(name)) is not None:
+                self.read.add(state.table_id)
+                self._replace(table, self.frame(state, *_moment(table)))
+            elif table.text("db").lower() not in _FORMATS and not self.spark.catalog.tableExists(name):
+                raise TableNotFound(name)
+
+    def _replace(self, table: Tree, frame: Any) -> None:
+        alias = table.args.get("alias")
+        if alias is None:
+            table.set("alias", exp.TableAlias(this=exp.to_identifier(table.name, quoted=True)))
+        table.set("version", None)
+        table.set("db", None)
+        table.set("catalog", None)
+        table.set("this", exp.to_identifier(self.add(frame)))
+
+    def run(self, text: str) -> Any:
+        """A frame of a query in Spark's SQL."""
+        used = {name: frame for name, frame in self.frames.items() if name in text}
+        escaped = text.replace("{", "{{").replace("}", "}}") if used else text
+        for name in used:
+            escaped = escaped.replace(name, f"{{{name}}}")
+        return self.spark.sql(escaped, args=dict(self.values) or None, **used)
+
+
+def table_name(table: Tree) -> str:
+    """A table's name as a text."""
+    return ".".join(part.name for part in table.parts)
+
+
+def _moment(table: Tree) -> tuple[int | None, str | None]:
+    """The version or the timestamp that a table is asked at."""
+    version = table.args.get("version")
+    if version is None:
+        return None, None
+    asked = version.expression
+    if not isinstance(asked, exp.Literal):
+        raise UsageError(f"the version of {table_name(table)} is a number or a text, got {asked.sql()}")
+    if version.name.upper() == "VERSION":
+        if asked.is_string and not asked.name.isdigit():
+            raise UsageError(f"the version of {table_name(table)} is a whole number, got {asked.name!r}")
+        return int(asked.name), None
+    return None, asked.name
+
+
+def spark_sql(tree: Tree) -> str:
+    """A tree as Spark writes it."""
+    return str(tree.sql(dialect="spark"))

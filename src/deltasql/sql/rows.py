@@ -1,0 +1,377 @@
+"""UPDATE, DELETE and MERGE: from a tree to a change of a table's rows.
+
+The rows that change are one query of Spark's: each comes with its place, the table's row and the sources' as structs,
+and the values that it gets. What is returned is a second query, on the rows as they became.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import Any
+
+from sqlglot import exp, parse_one
+
+from deltasql.changing import MERGE, Change
+from deltasql.core.changes import TableState
+from deltasql.core.conjuncts import is_own, own_part
+from deltasql.core.constraints import quoted
+from deltasql.core.fit import DEFAULT, parse_struct
+from deltasql.data.statements import (
+    ACTION,
+    CLAUSE,
+    DELETE,
+    FILE,
+    INSERT,
+    MATCHED,
+    NOT_MATCHED,
+    NOT_MATCHED_BY_SOURCE,
+    NOTHING,
+    ROW,
+    UPDATE,
+    Clause,
+    Queries,
+    Statement,
+    raw_name,
+)
+from deltasql.errors import ValidationError
+from deltasql.requests import merge_parameters
+from deltasql.sql.parse import Parsed, Tree, refused
+from deltasql.sql.relations import Relations, spark_sql
+from deltasql.writing import metadata_of
+
+_THERE = "__deltasql_there"
+EXCLUDED = "excluded"
+"""What INSERT … ON CONFLICT calls the rows that are given; RETURNING does not see them."""
+_JOINS = {(False, False): "INNER", (True, False): "RIGHT", (False, True): "LEFT", (True, True): "FULL"}
+
+Scope = tuple[str, list[str]]
+"""A name in a statement, and the columns that it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The table that a statement changes, and what it is called in there."""
+
+    state: TableState
+    name: str
+
+    @property
+    def fields(self) -> list[dict[str, Any]]:
+        fields: list[dict[str, Any]] = parse_struct(metadata_of(self.state).schema_string)["fields"]
+        return fields
+
+    @property
+    def columns(self) -> list[str]:
+        return [f["name"] for f in self.fields]
+
+    def column(self, name: str) -> dict[str, Any]:
+        """A column by its name, whatever the case."""
+        known = {f["name"].lower(): f for f in self.fields}
+        if name.lower() not in known:
+            near = get_close_matches(name.lower(), known, n=1)
+            hint = f"did you mean {known[near[0]]['name']!r}?" if near else f"there are {', '.join(self.columns)}"
+            raise ValidationError(f"table {self.state.name} has no column {name!r}: {hint}", value=name)
+        return known[name.lower()]
+
+    def place(self) -> str:
+        """Where a row lies, and the row as a struct."""
+        name = quoted(self.name)
+        columns = ", ".join(f"{name}.{quoted(column)}" for column in self.columns)
+        return f"{name}.{FILE}, {name}.{ROW}, struct({columns}) AS {name}"
+
+
+def target_of(table: Tree, state: TableState) -> Target:
+    """The table of a statement under the name that it has there."""
+    return Target(state, table.alias or table.name)
+
+
+@dataclass
+class RowStatement:
+    """A statement that changes rows, on its way to a change."""
+
+    parsed: Parsed
+    relations: Relations
+    target: Target
+    ctes: str = ""
+    """The WITH clause in Spark's SQL, if there is one."""
+
+    def update(self) -> Change:
+        """The change that an UPDATE makes."""
+        tree = self.parsed.tree
+        self._allow({"this", "expressions", "from_", "where", "returning"})
+        values = dict(self.assignments(tree.expressions))
+        source = tree.args.get("from_")
+        return self._joined(Clause(UPDATE, values=values), [source.this] if source else [])
+
+    def delete(self) -> Change:
+        """The change that a DELETE makes."""
+        self._allow({"this", "using", "where", "returning"})
+        return self._joined(Clause(DELETE), self.parsed.tree.args.get("using") or [])
+
+    def _joined(self, clause: Clause, sources: Sequence[Tree]) -> Change:
+        tree, target = self.parsed.tree, self.target
+        where = tree.args["where"].this if tree.args.get("where") else None
+        shown = None if where is None else spark_sql(where)
+        own = self._own(where)
+        names = [name for source in sources for name in self._names(source)]
+        self._rename([*sources, *clause.values.values(), where])
+        structs = [f"struct({quoted(name)}.*) AS {quoted(name)}" for name in names]
+        raw = [f"{spark_sql(v)} AS {quoted(raw_name(0, n))}" for n, v in clause.values.items()]
+        tables = "".join(f", {spark_sql(source)}" for source in sources)
+        condition = "" if where is None else f" WHERE {spark_sql(where)}"
+
+        def rows(frame: Any) -> Any:
+            view = f"{self.relations.add(frame)} AS {quoted(target.name)}"
+            chosen = ", ".join([target.place(), *structs, *raw])
+            return self.relations.run(f"{self.ctes}SELECT {chosen} FROM {view}{tables}{condition}")
+
+        simple = own if where is not None and not sources and is_own(where, {target.name}, target.columns) else where
+        statement = Statement((clause,), simple, names or None, None, self.queries(rows, names))
+        parameters = {"predicate": json.dumps([shown] if shown else [], ensure_ascii=False)}
+        return Change(clause.action, statement, own, parameters, self.reads_itself())
+
+    def merge(self) -> Change:
+        """The change that a MERGE makes."""
+        tree = self.parsed.tree
+        self._allow({"this", "using", "on", "whens", "returning"})
+        [name] = self._names(tree.args["using"])
+        self._rename([tree.args["using"]])
+        source = self.relations.run(f"{self.ctes}SELECT * FROM {spark_sql(tree.args['using'])}")
+        clauses = [self._clause(when, name, source.columns) for when in tree.args["whens"].expressions]
+        return self.merged(name, source, tree.args["on"], clauses)
+
+    def merged(self, name: str, source: Any, on: Tree, clauses: Sequence[Clause]) -> Change:
+        """The change that merging a frame makes."""
+        target = self.target
+        shown = spark_sql(on)
+        own = self._own(on)
+        parameters = merge_parameters(shown, [replace(c, condition=_sql(c.condition)) for c in clauses])
+        self._rename([on, *(part for c in clauses for part in (c.condition, *c.values.values()))])
+        for clause in clauses:
+            self._qualify(clause, name, source.columns)
+        inserts = any(c.of == NOT_MATCHED for c in clauses)
+        others = any(c.of == NOT_MATCHED_BY_SOURCE for c in clauses)
+        there = self.relations.add(source.selectExpr("*", f"true AS {_THERE}"))
+        columns = ", ".join(f"{quoted(name)}.{quoted(column)}" for column in source.columns)
+        raw = [
+            f"CASE WHEN {CLAUSE} = {number} THEN {spark_sql(value)} END AS {quoted(raw_name(number, column))}"
+            for number, clause in enumerate(clauses)
+            for column, value in clause.values.items()
+        ]
+
+        def rows(frame: Any) -> Any:
+            view = f"{self.relations.add(frame)} AS {quoted(target.name)}"
+            inner = (
+                f"SELECT {target.place()}, struct({columns}) AS {quoted(name)}, "
+                f"{self._number(clauses, name)} AS {CLAUSE} "
+                f"FROM {view} {_JOINS[inserts, others]} JOIN {there} AS {quoted(name)} ON {spark_sql(on)}"
+            )
+            return self.relations.run(
+                f"{self.ctes}SELECT {', '.join(['*', *raw])} FROM ({inner}) WHERE {CLAUSE} IS NOT NULL"
+            )
+
+        seen = [] if name == EXCLUDED else [name]
+        statement = Statement(tuple(clauses), on, [name], None, self.queries(rows, seen))
+        return Change(MERGE, statement, own, parameters, self.reads_itself())
+
+    def _number(self, clauses: Sequence[Clause], name: str) -> str:
+        """Which clause is the first to apply to a row."""
+        there, given = f"{quoted(self.target.name)}.{ROW} IS NOT NULL", f"{quoted(name)}.{_THERE} IS NOT NULL"
+        which = {
+            MATCHED: f"{there} AND {given}",
+            NOT_MATCHED: f"NOT ({there})",
+            NOT_MATCHED_BY_SOURCE: f"NOT ({given})",
+        }
+        cases = []
+        for number, clause in enumerate(clauses):
+            asked = "" if clause.condition is None else f" AND ({spark_sql(clause.condition)})"
+            result = "CAST(NULL AS INT)" if clause.action == NOTHING else str(number)
+            cases.append(f"WHEN {which[clause.of]}{asked} THEN {result}")
+        return f"CASE {' '.join(cases)} END"
+
+    def _clause(self, when: Tree, name: str, given: Sequence[str]) -> Clause:
+        """A WHEN clause. (`source` is what sqlglot calls BY SOURCE.)"""
+        of = MATCHED if when.args["matched"] else NOT_MATCHED_BY_SOURCE if when.args.get("source") else NOT_MATCHED
+        then, condition = when.args["then"], when.args.get("condition")
+        if isinstance(then, exp.Var):
+            return Clause(DELETE if then.name.upper() == "DELETE" else NOTHING, of, condition)
+        stars = any(isinstance(part, exp.Star) for part in (then.this, *then.expressions))
+        if stars:
+            return Clause(UPDATE if isinstance(then, exp.Update) else INSERT, of, condition, self._same(name, given))
+        if isinstance(then, exp.Update):
+            return Clause(UPDATE, of, condition, dict(self.assignments(then.expressions)))
+        columns = [c.name for c in then.this.expressions] if then.this else self.target.columns
+        items = then.expression.expressions if then.expression else []
+        return Clause(INSERT, of, condition, self.paired(columns, items))
+
+    def paired(self, columns: Sequence[str], items: Sequence[Tree]) -> dict[str, Tree]:
+        """The values of an insert by their columns."""
+        if len(columns) != len(items):
+            raise self.refused(f"names {len(columns)} columns and gives {len(items)} values")
+        fields = [self.target.column(name) for name in columns]
+        found = {f["name"]: default_of(f, item) for f, item in zip(fields, items, strict=True)}
+        if len(found) < len(fields):
+            raise self.refused("names a column twice")
+        return {name: value for name, value in found.items() if value is not None}
+
+    def _same(self, name: str, given: Sequence[str]) -> dict[str, Tree]:
+        return {self.target.column(c)["name"]: exp.column(exp.to_identifier(c, True), name) for c in given}
+
+    def assignments(self, items: Iterable[Tree]) -> Iterator[tuple[str, Tree]]:
+        """The columns that get values."""
+        seen: set[str] = set()
+        for item in items:
+            for column, value in self._pairs(item):
+                field = self.target.column(column.name)
+                if field["name"] in seen:
+                    raise self.refused(f"gives column {field['name']!r} two values")
+                seen.add(field["name"])
+                yield field["name"], default_of(field, value) or exp.Null()
+
+    def _pairs(self, item: Tree) -> Iterable[tuple[Tree, Tree]]:
+        """`a = 1`, or `(a, b) = (1, 2)`."""
+        if not isinstance(item, exp.EQ):
+            raise self.refused(f"cannot assign by {item.sql(dialect='postgres')}")
+        left, right = item.this, item.expression
+        if not isinstance(left, exp.Tuple):
+            return [(left.this if isinstance(left, exp.Paren) else left, right)]
+        if not isinstance(right, exp.Tuple) or len(left.expressions) != len(right.expressions):
+            raise self.refused(f"cannot assign by {item.sql(dialect='postgres')}: give as many values as columns")
+        return list(zip(left.expressions, right.expressions, strict=True))
+
+    # --- Names
+
+    def _names(self, source: Tree) -> list[str]:
+        """What the parts of a source are called."""
+        names = [part.alias_or_name for part in (source, *(join.this for join in source.args.get("joins") or ()))]
+        if not all(names):
+            raise self.refused("a subquery needs a name: (SELECT …) AS s")
+        taken = [name.lower() for name in (self.target.name, *names)]
+        if len(set(taken)) < len(taken):
+            raise self.refused(f"two tables have the same name ({', '.join(taken)}): give one of them another by AS")
+        return names
+
+    def _rename(self, parts: Iterable[Tree | None]) -> None:
+        """Call the table what it is called in the statement, whatever its columns are qualified by, and let tables be
+        frames."""
+        namespace, _, table = self.target.state.name.partition(".")
+        for part in parts:
+            if part is None:
+                continue
+            for column in part.find_all(exp.Column):
+                if column.args.get("db") and (column.text("db"), column.text("table")) == (namespace, table):
+                    column.set("db", None)
+                    column.set("table", exp.to_identifier(self.target.name, quoted=True))
+            self.relations.resolve(part)
+
+    def _qualify(self, clause: Clause, name: str, given: Sequence[str]) -> None:
+        """The values of a clause are computed from structs: each column says which it is of."""
+        target, source = (self.target.name, self.target.columns), (name, list(given))
+        scopes = {MATCHED: [target, source], NOT_MATCHED: [source], NOT_MATCHED_BY_SOURCE: [target]}[clause.of]
+        for value in clause.values.values():
+            self._qualify_tree(value, scopes)
+
+    def _qualify_tree(self, tree: Tree, scopes: Sequence[Scope]) -> None:
+        for column in list(tree.find_all(exp.Column)):
+            if column.args.get("table") or _is_inside_query(column, tree) or isinstance(column.this, exp.Star):
+                continue
+            owners = [name for name, columns in scopes if column.name.lower() in {c.lower() for c in columns}]
+            if len(owners) > 1:
+                raise self.refused(
+                    f"column {column.name!r} is ambiguous: write {' or '.join(f'{o}.{column.name}' for o in owners)}"
+                )
+            if owners:
+                column.set("table", exp.to_identifier(owners[0], quoted=True))
+
+    # --- What is returned
+
+    def queries(self, rows: Any, names: Sequence[str]) -> Queries:
+        """How the rows are found, and what is seen of them."""
+        returning = self.parsed.tree.args.get("returning")
+        if returning is None:
+            return Queries(self.target.name, rows)
+
+        def seen(frame: Any, out: str) -> Any:
+            scopes = [(self.target.name, self.target.columns), *((n, frame.schema[n].dataType.names) for n in names)]
+            shown = [text for item in returning.expressions for text in self._shown(item.copy(), scopes)]
+            view = self.relations.add(frame)
+            return self.relations.run(f"{self.ctes}SELECT *, struct({', '.join(shown)}) AS {out} FROM {view}")
+
+        return Queries(self.target.name, rows, seen)
+
+    def _shown(self, item: Tree, scopes: Sequence[Scope]) -> Iterator[str]:
+        """One item of RETURNING in Spark's SQL, each with its name."""
+        star = item.this if isinstance(item, exp.Column) else item
+        if isinstance(star, exp.Star):
+            wanted = item.text("table").lower() if isinstance(item, exp.Column) else ""
+            for name, columns in scopes:
+                if wanted in ("", name.lower()):
+                    yield from (f"{quoted(name)}.{quoted(column)} AS {quoted(column)}" for column in columns)
+            return
+        name = item.alias_or_name or (item.sql_name().lower() if isinstance(item, exp.Func) else "") or "?column?"
+        tree = item.this if isinstance(item, exp.Alias) else item
+        if isinstance(tree, exp.Anonymous) and tree.name.lower() == "merge_action":
+            yield f"{ACTION} AS {quoted(item.alias or 'merge_action')}"
+            return
+        holder = exp.Paren(this=tree.copy())
+        for call in list(holder.find_all(exp.Anonymous)):
+            if call.name.lower() == "merge_action":
+                call.replace(exp.column(ACTION))
+        self._rename([holder])
+        self._qualify_tree(holder, scopes)
+        yield f"{spark_sql(holder)} AS {quoted(name)}"
+
+    # --- What the log should know
+
+    def _own(self, condition: Tree | None) -> str | None:
+        """The part of a condition that tells files apart; parameters are values there."""
+        if condition is None:
+            return None
+        known = condition.copy()
+        values = self.relations.values
+        holder = exp.Paren(this=known)
+        for node in list(holder.find_all(exp.Placeholder)):
+            value = values[node.name]
+            if value is None or isinstance(value, bool | int | str):
+                node.replace(exp.convert(value))
+        full = self.target.state.name
+        return own_part(holder.this, {self.target.name, full}, self.target.columns)
+
+    def reads_itself(self) -> bool:
+        """Is the table also read otherwise?"""
+        return self.target.state.table_id in self.relations.read
+
+    def _allow(self, known: set[str]) -> None:
+        for name, value in self.parsed.tree.args.items():
+            if value and name not in known and name != "with_":
+                raise self.refused(f"has a part that is not supported: {name.strip('_').upper()}")
+
+    def refused(self, why: str) -> ValidationError:
+        """The statement cannot be run."""
+        return refused(self.parsed.text, f"cannot be run: it {why}")
+
+
+def default_of(field: dict[str, Any], value: Tree) -> Tree | None:
+    """DEFAULT is what the table says; None if it says nothing."""
+    word = value.this if isinstance(value, exp.Column) and not value.args.get("table") else value
+    is_word = isinstance(word, exp.Var) or (isinstance(word, exp.Identifier) and not word.quoted)
+    if not is_word or word.name.upper() != "DEFAULT":
+        return value
+    text = (field.get("metadata") or {}).get(DEFAULT)
+    return None if text is None else parse_one(text, read="spark")
+
+
+def _is_inside_query(node: Tree, top: Tree) -> bool:
+    """Is a node part of a subquery of a tree?"""
+    while node is not top and node is not None:
+        if isinstance(node, exp.Query):
+            return True
+        node = node.parent
+    return isinstance(top, exp.Query)
+
+
+def _sql(tree: Tree | None) -> str | None:
+    return None if tree is None else spark_sql(tree)

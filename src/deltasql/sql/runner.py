@@ -1,0 +1,303 @@
+"""Runs statements: each kind in the words of the lake."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from sqlglot import exp
+
+from deltasql.changing import WRITE, Change, Outcome
+from deltasql.core.changes import TableState
+from deltasql.core.constraints import quoted
+from deltasql.data.statements import (
+    FILE,
+    INSERT,
+    MATCHED,
+    NOT_MATCHED,
+    ROW,
+    UPDATE,
+    Clause,
+    Statement,
+    raw_name,
+)
+from deltasql.errors import TableNotFound, UsageError
+from deltasql.sql.files import copied_rows
+from deltasql.sql.parse import Parsed, Tree, refused
+from deltasql.sql.relations import Relations, spark_sql, table_name
+from deltasql.sql.rows import EXCLUDED, RowStatement, Target, default_of, target_of
+
+_ROW_STATEMENTS = (exp.Insert, exp.Update, exp.Delete, exp.Merge)
+
+
+class Session(Protocol):
+    """What statements ask of a lake, or of a transaction."""
+
+    @property
+    def spark(self) -> Any:
+        """The Spark session."""
+
+    def find(self, name: str) -> TableState | None:
+        """A table of the lake, if there is one of that name."""
+
+    def frame(self, state: TableState, version: int | None, timestamp: str | None) -> Any:
+        """A table's rows."""
+
+    def change(self, state: TableState, change: Change) -> Outcome:
+        """Change a table's rows."""
+
+    def append(self, state: TableState, rows: Any) -> Mapping[str, str]:
+        """Add rows to a table, cast as SQL casts."""
+
+    def define(self, parsed: Parsed, rows: Callable[[Tree], Any]) -> None:
+        """CREATE, DROP or ALTER a table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a statement gave: rows, or the table that it changed and how."""
+
+    frame: Any = None
+    table: TableState | None = None
+    metrics: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Runner:
+    """Runs one statement in a session."""
+
+    session: Session
+    parsed: Parsed
+
+    def __post_init__(self) -> None:
+        self.relations = Relations(self.session.spark, self.session.find, self.session.frame, self.parsed.values)
+
+    def run(self) -> Result:
+        """Run it; nothing is committed here."""
+        tree = self.parsed.tree
+        ctes = self._ctes(tree)
+        if self.parsed.explain:
+            return self._explained(tree, ctes)
+        for kinds, run in _KINDS.items():
+            if isinstance(tree, kinds):
+                return run(self, tree, ctes)
+        raise self._refused(f"is not supported: {type(tree).__name__.upper()}")
+
+    def _define(self, _: Tree, ctes: str) -> Result:
+        self.session.define(self.parsed, lambda query: self._query(query, ctes))
+        return Result()
+
+    # --- Queries
+
+    def _select(self, tree: Tree, ctes: str) -> Result:
+        return Result(self._query(tree, ctes))
+
+    def _ctes(self, tree: Tree) -> str:
+        """Run what changes rows in the WITH clause; the rest of it in Spark's SQL."""
+        clause = tree.args.get("with_")
+        if clause is None:
+            return ""
+        queries = []
+        for cte in clause.expressions:
+            if isinstance(cte.this, _ROW_STATEMENTS):
+                inner = Runner(self.session, replace(self.parsed, tree=cte.this, explain=False))
+                inner.relations = self.relations
+                self.relations.known[cte.alias.lower()] = inner.run().frame
+            else:
+                self.relations.resolve(cte.this)
+                self.relations.local.add(cte.alias.lower())
+                queries.append(cte)
+        recursive = "RECURSIVE " if clause.args.get("recursive") else ""
+        text = ", ".join(map(spark_sql, queries))
+        tree.set("with_", None)
+        return f"WITH {recursive}{text} " if queries else ""
+
+    def _query(self, tree: Tree, ctes: str = "") -> Any:
+        self.relations.resolve(tree)
+        return self.relations.run(ctes + spark_sql(tree))
+
+    # --- Rows
+
+    def _table(self, tree: Tree) -> TableState:
+        name = table_name(tree)
+        state = self.session.find(name)
+        if state is None:
+            raise TableNotFound(name)
+        return state
+
+    def _row_statement(self, tree: Tree, ctes: str) -> RowStatement:
+        table = tree.this.this if isinstance(tree.this, exp.Schema) else tree.this
+        return RowStatement(self.parsed, self.relations, target_of(table, self._table(table)), ctes)
+
+    def _planned(self, rows: RowStatement) -> Change:
+        match self.parsed.tree:
+            case exp.Update():
+                return rows.update()
+            case exp.Delete():
+                return rows.delete()
+        return rows.merge()
+
+    def _changed(self, tree: Tree, ctes: str) -> Result:
+        return self._change(self._row_statement(tree, ctes))
+
+    def _change(self, rows: RowStatement, change: Change | None = None) -> Result:
+        outcome = self.session.change(rows.target.state, change or self._planned(rows))
+        return Result(outcome.returned, rows.target.state, outcome.metrics)
+
+    def _truncate(self, tree: Tree, _: str) -> Result:
+        [table] = tree.expressions
+        state = self._table(table)
+        change = Change("DELETE", Statement((Clause("DELETE"),)), None, {"predicate": "[]"})
+        return Result(None, state, self.session.change(state, change).metrics)
+
+    # --- INSERT
+
+    def _insert(self, tree: Tree, ctes: str) -> Result:
+        rows = self._row_statement(tree, ctes)
+        named = [c.name for c in tree.this.expressions] if isinstance(tree.this, exp.Schema) else None
+        columns, frame = self._given(tree, rows, named)
+        if tree.args.get("conflict"):
+            return self._change(rows, self._on_conflict(tree.args["conflict"], rows, columns, frame))
+        if tree.args.get("returning"):
+            return self._change(rows, self._returning(rows, columns, frame))
+        state = rows.target.state
+        return Result(None, state, self.session.append(state, frame))
+
+    def _given(self, tree: Tree, rows: RowStatement, named: Sequence[str] | None) -> tuple[list[str], Any]:
+        """The columns that an INSERT fills, and a frame with just these."""
+        target = rows.target
+        columns = [target.column(name)["name"] for name in named] if named is not None else target.columns
+        if len(set(columns)) < len(columns):
+            raise self._refused("names a column twice")
+        if tree.args.get("default"):
+            raise self._refused("gives no values: DEFAULT VALUES is not supported, name a column and DEFAULT")
+        query = tree.expression
+        if isinstance(query, exp.Values):
+            query = self._values(query, target, columns)
+        frame = self._query(query, rows.ctes)
+        given = len(frame.columns)
+        if given > len(columns) or (named is not None and given < len(columns)):
+            raise self._refused(f"gives {given} values for {len(columns)} columns")
+        return columns[:given], frame.toDF(*columns[:given])
+
+    def _values(self, values: Tree, target: Target, columns: Sequence[str]) -> Tree:
+        """VALUES with what DEFAULT stands for."""
+        for row in values.expressions:
+            items = row.expressions if isinstance(row, exp.Tuple) else [row]
+            for place, item in enumerate(items[: len(columns)]):
+                found = default_of(target.column(columns[place]), item)
+                if found is not item:
+                    item.replace(exp.Null() if found is None else found)
+        return exp.select("*").from_(exp.alias_(values, "v", table=True) if not values.alias else values)
+
+    def _on_conflict(self, conflict: Tree, rows: RowStatement, columns: Sequence[str], frame: Any) -> Change:
+        """Rows that are there already, by their keys, are updated or stay; the others come in."""
+        keys = [rows.target.column(_bare(key).name)["name"] for key in conflict.args.get("conflict_keys") or ()]
+        if not keys:
+            raise self._refused("names no keys: lake tables have none of their own, write ON CONFLICT (id) …")
+        lacking = [key for key in keys if key not in columns]
+        if lacking:
+            raise self._refused(f"gives no value for the key {', '.join(lacking)}")
+        action = conflict.args.get("action")
+        updates = action is not None and "UPDATE" in str(action).upper()
+        source = _first_of_each(frame, keys) if not updates else self._unique(frame, keys)
+        names = (rows.target.name, EXCLUDED)
+        pairs = [
+            [exp.column(exp.to_identifier(key, True), exp.to_identifier(name, True)) for name in names] for key in keys
+        ]
+        on = exp.and_(*(exp.EQ(this=left, expression=right) for left, right in pairs))
+        given = {c: exp.column(exp.to_identifier(c, True), exp.to_identifier(EXCLUDED, True)) for c in columns}
+        clauses = [Clause(INSERT, NOT_MATCHED, None, given)]
+        if updates:
+            where = conflict.args.get("where")
+            values = dict(rows.assignments(conflict.expressions))
+            clauses.append(Clause(UPDATE, MATCHED, where.this if where else None, values))
+        return rows.merged(EXCLUDED, source, on, clauses)
+
+    def _unique(self, frame: Any, keys: Sequence[str]) -> Any:
+        """PostgreSQL refuses to update a row twice, and so does this."""
+        held = frame.localCheckpoint()
+        twice = held.where(_all_there(keys)).groupBy(*map(quoted, keys)).count().where("count > 1").limit(3).collect()
+        if twice:
+            shown = "; ".join(", ".join(f"{key}={row[key]!r}" for key in keys) for row in twice)
+            raise UsageError(
+                f"ON CONFLICT DO UPDATE cannot change a row twice: several given rows have the key {shown}"
+            )
+        return held
+
+    def _returning(self, rows: RowStatement, columns: Sequence[str], frame: Any) -> Change:
+        """An INSERT that shows its rows: they are a change like others, of no row that was there."""
+        target = rows.target
+        places = f"CAST(NULL AS STRING) AS {FILE}, CAST(NULL AS BIGINT) AS {ROW}"
+        raw = ", ".join(f"{quoted(c)} AS {quoted(raw_name(0, c))}" for c in columns)
+        view = self.relations.add(frame)
+
+        def found(empty: Any) -> Any:
+            no_row = (
+                f"(SELECT first(struct({', '.join(map(quoted, target.columns))})) FROM {self.relations.add(empty)})"
+            )
+            return self.relations.run(f"SELECT {places}, {no_row} AS {quoted(target.name)}, {raw} FROM {view}")
+
+        clause = Clause(INSERT, NOT_MATCHED, None, dict.fromkeys(columns))
+        statement = Statement((clause,), queries=rows.queries(found, []))
+        parameters = {"mode": "Append", "partitionBy": json.dumps([])}
+        return Change(WRITE, statement, None, parameters, rows.reads_itself())
+
+    # --- COPY and EXPLAIN
+
+    def _copy(self, tree: Tree, _: str) -> Result:
+        table = tree.this.this if isinstance(tree.this, exp.Schema) else tree.this
+        target = target_of(table, self._table(table))
+        if not tree.args.get("kind"):
+            raise self._refused(
+                "copies out of a table: only COPY … FROM is supported, write the rows of t.df() yourself"
+            )
+        named = [c.name for c in tree.this.expressions] if isinstance(tree.this, exp.Schema) else None
+        columns = [target.column(name)["name"] for name in named] if named else target.columns
+        rows = copied_rows(self.session.spark, tree, columns, self.parsed.text, named=named is not None)
+        return Result(None, target.state, self.session.append(target.state, rows))
+
+    def _explained(self, tree: Tree, ctes: str) -> Result:
+        if isinstance(tree, exp.Query):
+            self.relations.resolve(tree)
+            return Result(self.relations.run(f"EXPLAIN {ctes}{spark_sql(tree)}"))
+        if not isinstance(tree, exp.Update | exp.Delete | exp.Merge):
+            raise self._refused("cannot be explained: EXPLAIN is for SELECT, UPDATE, DELETE and MERGE")
+        rows = self._row_statement(tree, ctes)
+        change, state = self._planned(rows), rows.target.state
+        lines = [f"{change.operation} on {state.name} at version {state.version}"]
+        lines.append(f"  files are told apart by: {change.own or 'nothing, all of them are read'}")
+        return Result(self.session.spark.createDataFrame([("\n".join(lines),)], "plan STRING"))
+
+    def _refused(self, why: str) -> Exception:
+        return refused(self.parsed.text, f"cannot be run: it {why}")
+
+
+_KINDS: dict[Any, Callable[[Runner, Tree, str], Result]] = {
+    (exp.Query, exp.Values): Runner._select,
+    exp.Insert: Runner._insert,
+    (exp.Update, exp.Delete, exp.Merge): Runner._changed,
+    exp.TruncateTable: Runner._truncate,
+    exp.Copy: Runner._copy,
+    (exp.Create, exp.Drop, exp.Alter): Runner._define,
+}
+
+
+def _bare(key: Tree) -> Tree:
+    return key.this if isinstance(key, exp.Ordered) else key
+
+
+def _column(name: str, table: str) -> Tree:
+    return exp.column(exp.to_identifier(name, True), exp.to_identifier(table, True))
+
+
+def _all_there(keys: Sequence[str]) -> str:
+    return " AND ".join(f"{quoted(key)} IS NOT NULL" for key in keys)
+
+
+def _first_of_each(frame: Any, keys: Sequence[str]) -> Any:
+    """Of rows with the same key one; null is the same as nothing."""
+    there = _all_there(keys)
+    return frame.where(there).dropDuplicates(list(keys)).union(frame.where(f"NOT ({there})"))

@@ -1,0 +1,119 @@
+"""Statements in a transaction: tables by their names, rows as frames, changes that are staged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlglot import exp
+
+from deltasql import altering
+from deltasql.changing import Change, Outcome, RowChanger
+from deltasql.core.changes import TableState
+from deltasql.errors import TableExists, TableNotFound, UsageError, ValidationError
+from deltasql.sql.ddl import Definition, alteration, definition
+from deltasql.sql.parse import Parsed, Tree, refused
+from deltasql.sql.relations import table_name
+from deltasql.store import Store
+from deltasql.transaction import MultiTableTransaction
+from deltasql.writing import TableWriter, WriteOptions
+
+
+@dataclass
+class TransactionSession:
+    """What statements ask for, in one transaction."""
+
+    txn: MultiTableTransaction
+    store: Store
+    writer: TableWriter
+    changer: RowChanger
+    spark_session: Callable[[], Any]
+    read: Callable[[TableState, int | None, str | None], Any]
+    create: Callable[[MultiTableTransaction, Definition, Any], TableState]
+    drop: Callable[[str], None] | None = None
+    """Takes a table out of the lake, at once; None where that cannot be undone."""
+    names: dict[str, str] = field(default_factory=dict)
+    """The tables that were changed, by their ids."""
+    wrote: bool = False
+
+    @property
+    def spark(self) -> Any:
+        return self.spark_session()
+
+    def find(self, name: str) -> TableState | None:
+        try:
+            return self.txn.seen(self.store.state(name))
+        except (TableNotFound, ValidationError):
+            return None
+
+    def frame(self, state: TableState, version: int | None, timestamp: str | None) -> Any:
+        if version is None and timestamp is None:
+            if self.txn.has_files(state):
+                raise UsageError(
+                    f"table {state.name}: this transaction wrote to it, and cannot read that yet: "
+                    f"read it before, or after the commit",
+                    table=state.name,
+                )
+            version = state.version
+        return self.read(state, version, timestamp)
+
+    def change(self, state: TableState, change: Change) -> Outcome:
+        self.wrote = True
+        outcome = self.changer.change(self.txn, state, change)
+        if outcome.changed:
+            self.names[state.table_id] = state.name
+        return outcome
+
+    def append(self, state: TableState, rows: Any) -> Mapping[str, str]:
+        self.wrote = True
+        metrics = self.writer.write(self.txn, state, rows, WriteOptions(assign=True))
+        self.names[state.table_id] = state.name
+        return metrics
+
+    def define(self, parsed: Parsed, rows: Callable[[Tree], Any]) -> None:
+        tree = parsed.tree
+        if isinstance(tree, exp.Create):
+            self._create(definition(parsed), rows)
+        elif isinstance(tree, exp.Drop):
+            self._drop(parsed)
+        else:
+            self._alter(parsed)
+
+    def _create(self, asked: Definition, rows: Callable[[Tree], Any]) -> None:
+        if self.find(asked.name) is not None:
+            if asked.if_not_exists:
+                return
+            raise TableExists(asked.name)
+        self.wrote = True
+        state = self.create(self.txn, asked, None if asked.query is None else rows(asked.query))
+        self.names[state.table_id] = state.name
+
+    def _drop(self, parsed: Parsed) -> None:
+        tree = parsed.tree
+        if tree.args.get("kind", "").upper() != "TABLE":
+            raise refused(parsed.text, "cannot be run: of what can be dropped, only DROP TABLE is supported")
+        if self.drop is None:
+            raise UsageError("DROP TABLE cannot be part of a transaction: run it by lake.sql(…)")
+        for table in tree.args.get("tables") or [tree.this]:
+            name = table_name(table)
+            if self.find(name) is None and tree.args.get("exists"):
+                continue
+            self.drop(name)
+
+    def _alter(self, parsed: Parsed) -> None:
+        name = table_name(parsed.tree.this)
+        state = self.find(name)
+        if state is None:
+            raise TableNotFound(name)
+        asked = alteration(parsed)
+        if asked.properties:
+            altering.set_properties(self.txn, state, asked.properties)
+        for constraint in asked.dropped_constraints:
+            altering.drop_constraint(self.txn, self.txn.seen(state), constraint)
+        if asked.columns:
+            altering.add_columns(self.txn, self.txn.seen(state), asked.columns)
+        for constraint, condition in asked.constraints.items():
+            seen = self.txn.seen(state)
+            altering.add_constraint(self.txn, seen, constraint, condition, self.read(state, state.version, None))
+        self.names[state.table_id] = state.name
