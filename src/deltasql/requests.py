@@ -75,13 +75,8 @@ class Session:
     spark: Callable[[], SparkSession]
 
     def source(self, data: Any) -> DataFrame | None:
-        """Rows of any kind as a source that is called `s`."""
-        if data is None:
-            return None
-        frame = self.frame(data)
-        from deltasql.spark.statements import as_source
-
-        return as_source(frame)
+        """Rows of any kind as a frame, if there are any."""
+        return None if data is None else self.frame(data)
 
     def frame(self, data: Any) -> DataFrame:
         """Rows of any kind as a frame."""
@@ -152,11 +147,10 @@ def merge(source: Any, on: Expression, clauses: Sequence[Clause], returning: Any
     if on is None:
         raise UsageError("a merge needs a condition by which rows match: on='t.id = s.id'")
     given = session.frame(source)
-    frame = session.source(given)
 
     def request(state: TableState) -> Change:
         named = tuple(replace(c, values=_values(c, given.columns, state)) for c in clauses)
-        statement = Statement(named, on, frame, _listed(returning))
+        statement = Statement(named, on, given, _listed(returning))
         return Change(MERGE, statement, _own(on, state), merge_parameters(on, named))
 
     return request

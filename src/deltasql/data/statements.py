@@ -65,7 +65,7 @@ class Statement:
     condition: Expression | None = None
     """Which rows match, or which of the table's if there is no source."""
     source: Any = None
-    """A Spark frame of structs, one for each name of the source; with queries, whatever tells that there is one."""
+    """A Spark frame; with queries, whatever tells that there is one."""
     returning: Sequence[Expression] | None = None
     queries: Queries | None = None
 

@@ -36,6 +36,7 @@ from deltasql.spark.frames import ddl
 from deltasql.spark.row_changes import NEW, OUT, PROBLEM
 
 MERGE_ACTION = "merge_action()"
+_THERE = "__deltasql_there"
 
 
 def changes_of(statement: Statement, target: DataFrame, fields: Sequence[Json], table: str) -> DataFrame:
@@ -77,11 +78,10 @@ class _Changes:
         ]
         names = [f["name"] for f in fields]
         old = F.struct(*(F.col(f"{TARGET}.{quoted(name)}").alias(name) for name in names)).alias(TARGET)
-        kept = [F.col(FILE), F.col(ROW), old, *map(F.col, self._source_names())]
+        given = [] if self.asked.source is None else self.asked.source.columns
+        new = [F.struct(*(F.col(f"{SOURCE}.{quoted(name)}") for name in given)).alias(SOURCE)] if given else []
+        kept = [F.col(FILE), F.col(ROW), old, *new]
         return chosen.select(*kept, *([] if number is None else [F.col(CLAUSE)]), *raw)
-
-    def _source_names(self) -> list[str]:
-        return [] if self.asked.source is None else self.asked.source.columns
 
     def _joined(self, target: DataFrame) -> DataFrame:
         condition = F.lit(True) if self.asked.condition is None else column(self.asked.condition)
@@ -90,13 +90,14 @@ class _Changes:
         inserts = any(clause.of == NOT_MATCHED for clause in self.asked.clauses)
         others = any(clause.of == NOT_MATCHED_BY_SOURCE for clause in self.asked.clauses)
         how = {(False, False): "inner", (True, False): "right", (False, True): "left", (True, True): "full"}
-        return target.join(self.asked.source, condition, how[inserts, others])
+        source = self.asked.source.withColumn(_THERE, F.lit(True)).alias(SOURCE)
+        return target.join(source, condition, how[inserts, others])
 
     def _number(self) -> Column | None:
         """Which clause is the first to apply to a row; None if one applies to all that are left."""
         if self.asked.source is None or (len(self.asked.clauses) == 1 and self._is_plain(self.asked.clauses[0])):
             return None
-        there, given = F.col(f"{TARGET}.{ROW}").isNotNull(), F.col(self._source_names()[0]).isNotNull()
+        there, given = F.col(f"{TARGET}.{ROW}").isNotNull(), F.col(f"{SOURCE}.{_THERE}").isNotNull()
         which = {MATCHED: there & given, NOT_MATCHED: ~there, NOT_MATCHED_BY_SOURCE: ~given}
         found: Any = F
         for place, clause in enumerate(self.asked.clauses):
@@ -174,11 +175,6 @@ class _Changes:
 def column(value: Any) -> Column:
     """An expression of the user's: a text in Spark's SQL, a Column, or any other value, which stands for itself."""
     return value if isinstance(value, Column) else F.expr(value) if isinstance(value, str) else F.lit(value)
-
-
-def as_source(frame: DataFrame, name: str = SOURCE) -> DataFrame:
-    """A frame as a source of one name."""
-    return frame.select(F.struct(*(F.col(quoted(c)) for c in frame.columns)).alias(name))
 
 
 def _seen(name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,6 +17,7 @@ from deltasql.errors import UsageError, ValidationError
 
 Tree = Any
 _SHOWN = 300
+_PARAMETER = re.compile(r":__deltasql_[0-9a-f]{16}_(.*?)_(?!\w)")
 _WORD = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*([A-Za-z_]+)", re.DOTALL)
 _KINDS = (
     "SELECT", "WITH", "VALUES", "TABLE", "INSERT", "UPDATE", "DELETE", "MERGE", "COPY", "CREATE", "ALTER", "DROP",
@@ -32,6 +34,10 @@ class Parsed:
     tree: Tree
     values: Mapping[str, Any]
     explain: bool = False
+
+    def shown(self, sql: str) -> str:
+        """A part of the statement as history keeps it: with names of parameters, and not with their values."""
+        return _PARAMETER.sub(lambda found: f"${int(found[1]) + 1}" if found[1].isdigit() else f":{found[1]}", sql)
 
 
 def parse(text: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> Parsed:
@@ -96,13 +102,14 @@ def _bound(tree: Tree, params: Sequence[Any] | Mapping[str, Any] | None) -> dict
     """Give every parameter a name of its own and look up its value."""
     found: dict[str, Any] = {}
     used: set[Any] = set()
+    token = secrets.token_hex(8)  # nobody can write a text that looks like a parameter
     for node in list(tree.find_all(exp.Placeholder, exp.Parameter)):
         key: Any = node.name
         if isinstance(node, exp.Parameter) and key.isdigit():
             key = int(key) - 1
         elif not key:
             raise UsageError("parameters by order need a list of values: params=[…]")
-        name = f"p{key}" if isinstance(key, int) else key
+        name = f"__deltasql_{token}_{key}_"
         found[name] = _value(key, params)
         used.add(key)
         node.replace(exp.Placeholder(this=name))

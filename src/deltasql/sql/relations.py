@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from deltasql.core.changes import TableState
 from deltasql.errors import TableNotFound, UsageError
+from deltasql.sql.literals import literal
 from deltasql.sql.parse import Tree
 
 VIEW = "__deltasql_view"
@@ -69,11 +70,13 @@ class Relations:
 
     def run(self, text: str) -> Any:
         """A frame of a query in Spark's SQL."""
+        for name, value in self.values.items():
+            text = text.replace(f":{name}", literal(value))
         used = {name: frame for name, frame in self.frames.items() if name in text}
         escaped = text.replace("{", "{{").replace("}", "}}") if used else text
         for name in used:
             escaped = escaped.replace(name, f"{{{name}}}")
-        return self.spark.sql(escaped, args=dict(self.values) or None, **used)
+        return self.spark.sql(escaped, **used)
 
 
 def table_name(table: Tree) -> str:

@@ -114,7 +114,7 @@ class RowStatement:
     def _joined(self, clause: Clause, sources: Sequence[Tree]) -> Change:
         tree, target = self.parsed.tree, self.target
         where = tree.args["where"].this if tree.args.get("where") else None
-        shown = None if where is None else spark_sql(where)
+        shown = None if where is None else self.parsed.shown(spark_sql(where))
         own = self._own(where)
         names = [name for source in sources for name in self._names(source)]
         self._rename([*sources, *clause.values.values(), where])
@@ -146,9 +146,9 @@ class RowStatement:
     def merged(self, name: str, source: Any, on: Tree, clauses: Sequence[Clause]) -> Change:
         """The change that merging a frame makes."""
         target = self.target
-        shown = spark_sql(on)
+        shown = self.parsed.shown(spark_sql(on))
         own = self._own(on)
-        parameters = merge_parameters(shown, [replace(c, condition=_sql(c.condition)) for c in clauses])
+        parameters = merge_parameters(shown, [replace(c, condition=self._shown_sql(c.condition)) for c in clauses])
         self._rename([on, *(part for c in clauses for part in (c.condition, *c.values.values()))])
         for clause in clauses:
             self._qualify(clause, name, source.columns)
@@ -280,9 +280,8 @@ class RowStatement:
                 continue
             owners = [name for name, columns in scopes if column.name.lower() in {c.lower() for c in columns}]
             if len(owners) > 1:
-                raise self.refused(
-                    f"column {column.name!r} is ambiguous: write {' or '.join(f'{o}.{column.name}' for o in owners)}"
-                )
+                ways = " or ".join(f"{owner}.{column.name}" for owner in owners)
+                raise self.refused(f"does not say which {column.name!r} is meant: write {ways}")
             if owners:
                 column.set("table", exp.to_identifier(owners[0], quoted=True))
 
@@ -340,6 +339,9 @@ class RowStatement:
         full = self.target.state.name
         return own_part(holder.this, {self.target.name, full}, self.target.columns)
 
+    def _shown_sql(self, tree: Tree | None) -> str | None:
+        return None if tree is None else self.parsed.shown(spark_sql(tree))
+
     def reads_itself(self) -> bool:
         """Is the table also read otherwise?"""
         return self.target.state.table_id in self.relations.read
@@ -371,7 +373,3 @@ def _is_inside_query(node: Tree, top: Tree) -> bool:
             return True
         node = node.parent
     return isinstance(top, exp.Query)
-
-
-def _sql(tree: Tree | None) -> str | None:
-    return None if tree is None else spark_sql(tree)

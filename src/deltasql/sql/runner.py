@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import Any, Protocol
 
 from sqlglot import exp
@@ -183,13 +184,18 @@ class Runner:
         return columns[:given], frame.toDF(*columns[:given])
 
     def _values(self, values: Tree, target: Target, columns: Sequence[str]) -> Tree:
-        """VALUES with what DEFAULT stands for."""
-        for row in values.expressions:
-            items = row.expressions if isinstance(row, exp.Tuple) else [row]
-            for place, item in enumerate(items[: len(columns)]):
-                found = default_of(target.column(columns[place]), item)
+        """VALUES with what DEFAULT stands for. Literals have no type in PostgreSQL, so a column may have texts among
+        numbers: all of them are texts then."""
+        for row in _rows_of(values):
+            for item, name in zip(row, columns, strict=False):
+                found = default_of(target.column(name), item)
                 if found is not item:
                     item.replace(exp.Null() if found is None else found)
+        for items in zip_longest(*_rows_of(values), fillvalue=exp.Null()):
+            texts = [isinstance(item, exp.Literal) and item.is_string for item in items]
+            for item, is_text in zip(items, texts, strict=True):
+                if any(texts) and not is_text and not isinstance(item, exp.Null):
+                    item.replace(exp.cast(item.copy(), "text"))
         return exp.select("*").from_(exp.alias_(values, "v", table=True) if not values.alias else values)
 
     def _on_conflict(self, conflict: Tree, rows: RowStatement, columns: Sequence[str], frame: Any) -> Change:
@@ -283,6 +289,10 @@ _KINDS: dict[Any, Callable[[Runner, Tree, str], Result]] = {
     exp.Copy: Runner._copy,
     (exp.Create, exp.Drop, exp.Alter): Runner._define,
 }
+
+
+def _rows_of(values: Tree) -> list[list[Tree]]:
+    return [list(row.expressions) if isinstance(row, exp.Tuple) else [row] for row in values.expressions]
 
 
 def _bare(key: Tree) -> Tree:

@@ -1,0 +1,376 @@
+"""Rows are updated, deleted and merged: files that lose rows are written anew, and nothing else is touched."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import logging
+import threading
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+import deltasql
+from deltasql.core.changes import TableState
+from tests.readers import assert_same_rows
+
+Make = Callable[..., deltasql.Table]
+SCHEMA = "id BIGINT NOT NULL, part STRING, n INT, s STRUCT<x: BIGINT>"
+
+
+@pytest.fixture
+def spark(spark_session: SparkSession) -> SparkSession:
+    return spark_session
+
+
+@pytest.fixture(params=["whole", "partitioned"])
+def table(request: pytest.FixtureRequest, make_table: Make, spark: SparkSession) -> deltasql.Table:
+    """Three files: ids 0 to 3, 10 to 13, 20 to 23."""
+    table = make_table(schema=SCHEMA, partition_by=[] if request.param == "whole" else ["part"])
+    for start in (0, 10, 20):
+        ids = list(range(start, start + 4))
+        table.append(pa.table({"id": ids, "part": [f"p{start}"] * 4, "n": ids, "s": [{"x": i} for i in ids]}))
+    return table
+
+
+def values(table: deltasql.Table, column: str = "n") -> dict[int, Any]:
+    found = table.arrow(columns=["id", column]).sort_by("id")
+    ids = found["id"].to_pylist()
+    assert len(ids) == len(set(ids))
+    return dict(zip(ids, found[column].to_pylist(), strict=True))
+
+
+def paths(table: deltasql.Table) -> set[str]:
+    return set(table.files()["path"].to_pylist())
+
+
+ALL = {i: i for start in (0, 10, 20) for i in range(start, start + 4)}
+
+
+class TestUpdate:
+    def test_matching_rows_and_no_others(self, table: deltasql.Table) -> None:
+        before = paths(table)
+        result = table.update({"n": "n * 100"}, where="id IN (11, 12)")
+        assert values(table) == ALL | {11: 1100, 12: 1200}
+        assert result.version == table.version == 4
+        assert len(before & paths(table)) == 2, "files without matching rows stay"
+        assert len(paths(table)) == 4, "the rest of the file and the new rows"
+        counts = {"numUpdatedRows": "2", "numCopiedRows": "2", "numAddedFiles": "2", "numRemovedFiles": "1"}
+        assert counts.items() <= result.metrics.items()
+        [latest] = table.history(1)
+        assert (latest.operation, latest.metrics["numUpdatedRows"]) == ("UPDATE", "2")
+        assert json.loads(latest.parameters["predicate"]) == ["id IN (11, 12)"]
+
+    def test_outside_readers_agree(self, table: deltasql.Table, spark: SparkSession) -> None:
+        table.update({"n": "n + 1", "s": "named_struct('x', 7)"}, where="n % 2 = 0")
+        table.update({"part": "'other'"}, where="id = 3")
+        table.delete(where="id > 20")
+        assert_same_rows(Path(table.location), table.arrow(), spark=spark)
+        assert values(table, "s")[2] == {"x": 7}
+
+    def test_all_rows_of_a_file(self, table: deltasql.Table) -> None:
+        result = table.update({"n": "0"}, where="id < 4")
+        assert result.metrics["numCopiedRows"] == "0"
+        assert len(paths(table)) == 3
+
+    def test_without_a_condition(self, table: deltasql.Table) -> None:
+        table.update({"n": F.lit(1)})
+        assert set(values(table).values()) == {1}
+
+    def test_nothing_matches(self, table: deltasql.Table) -> None:
+        result = table.update({"n": "1"}, where="id = 99")
+        assert (result.version, table.version, result.metrics["numUpdatedRows"]) == (3, 3, "0")
+
+    def test_null_is_not_true(self, make_table: Make, spark: SparkSession) -> None:
+        table = make_table(schema="id BIGINT, n INT")
+        table.append(pa.table({"id": [1, 2, 3], "n": pa.array([None, 1, 2], pa.int32())}))
+        table.update({"n": "9"}, where="n > 1")
+        table.update({"n": "8"}, where="NOT n > 1")
+        assert values(table) == {1: None, 2: 8, 3: 9}
+
+    def test_rows_move_to_another_partition(self, table: deltasql.Table) -> None:
+        table.update({"part": "concat('new ', id)"}, where="id = 1")
+        assert values(table, "part")[1] == "new 1"
+        assert table.files(where="part = 'new 1'").num_rows == 1
+
+    def test_columns_of_spark(self, table: deltasql.Table) -> None:
+        table.update({"n": F.col("t.n") + F.col("id")}, where=F.col("t.id") == 2)
+        assert values(table)[2] == 4
+
+    def test_from_a_source(self, table: deltasql.Table, spark: SparkSession) -> None:
+        source = pa.table({"key": [1, 12, 77], "value": [100, 200, 300]})
+        rows = table.update(
+            {"n": "s.value + t.id"}, where="t.id = s.key", source=source, returning=["id", "n", "s.value"]
+        )
+        assert sorted(map(tuple, rows.collect())) == [(1, 101, 100), (12, 212, 200)]
+        assert values(table) == ALL | {1: 101, 12: 212}
+
+    def test_several_rows_of_the_source_match(self, table: deltasql.Table) -> None:
+        source = pa.table({"key": [1, 1], "value": [100, 200]})
+        with pytest.raises(deltasql.UsageError, match="1 rows match several rows of the source"):
+            table.update({"n": "s.value"}, where="id = s.key", source=source)
+        assert table.version == 3
+
+    def test_random_values_are_computed_once(self, table: deltasql.Table) -> None:
+        rows = table.update({"n": "CAST(rand() * 1000000 AS INT)"}, where="rand() < 0.5", returning=["id", "n"])
+        returned = dict(map(tuple, rows.collect()))
+        assert values(table) == ALL | returned
+        assert dict(map(tuple, rows.collect())) == returned
+
+    def test_what_is_returned_stays_what_it_was(self, table: deltasql.Table) -> None:
+        rows = table.update({"n": "n + 1"}, where="id < 2", returning="*")
+        table.delete()
+        assert sorted(row["n"] for row in rows.collect()) == [1, 2]
+
+    @pytest.mark.parametrize(
+        ("changes", "problem"),
+        [
+            ({"m": "1"}, "no column 'm': there are id, part, n, s"),
+            ({"n": "'many'"}, "column 'n' is integer and cannot hold many"),
+            ({"n": "id * 10000000000"}, "column 'n' is integer and cannot hold"),
+            ({"s": "1"}, "column 's' is struct<x: long>, and the value for it is integer"),
+            ({"id": "NULL"}, "constraint id NOT NULL"),
+            ({"n": "1", "N": "2"}, "column 'n' gets two values"),
+            ({}, "an update needs a column"),
+        ],
+    )
+    def test_values_that_do_not_fit(self, table: deltasql.Table, changes: dict[str, str], problem: str) -> None:
+        with pytest.raises(deltasql.UsageError, match=problem):
+            table.update(changes, where="id > 0")
+        assert (table.version, values(table)) == (3, ALL)
+
+    def test_constraints_and_generated_columns(self, make_table: Make, spark: SparkSession) -> None:
+        table = make_table(
+            schema="id BIGINT, n INT, twice BIGINT GENERATED ALWAYS AS (id * 2)", constraints={"positive": "n > 0"}
+        )
+        table.append(spark.sql("SELECT 1L AS id, 1 AS n UNION ALL SELECT 2L, 2"))
+        with pytest.raises(deltasql.ConstraintViolation, match="positive"):
+            table.update({"n": "n - 1"})
+        rows = table.update({"id": "id + 10"}, where="n = 1", returning="*").collect()
+        assert [tuple(row) for row in rows] == [(11, 1, 22)]
+        assert values(table, "twice") == {2: 4, 11: 22}
+
+    def test_a_table_that_gained_a_column(self, make_table: Make, spark: SparkSession) -> None:
+        table = make_table(schema="id BIGINT")
+        table.append(pa.table({"id": [1, 2]}))
+        table.append(pa.table({"id": [3], "n": ["x"]}), merge_schema=True)
+        table.update({"n": "'y'"}, where="id = 1")
+        assert values(table) == {1: "y", 2: None, 3: "x"}
+
+
+class TestDelete:
+    def test_matching_rows_and_no_others(self, table: deltasql.Table) -> None:
+        before = paths(table)
+        result = table.delete(where="id = 1 OR n = 22")
+        assert values(table).keys() == ALL.keys() - {1, 22}
+        assert len(before & paths(table)) == 1
+        assert (result.metrics["numDeletedRows"], result.metrics["numCopiedRows"]) == ("2", "6")
+
+    def test_a_file_whose_rows_all_go_is_not_written_again(self, table: deltasql.Table) -> None:
+        result = table.delete(where="n BETWEEN 10 AND 13")
+        assert (result.metrics["numAddedFiles"], result.metrics["numRemovedFiles"]) == ("0", "1")
+        assert values(table).keys() == ALL.keys() - {10, 11, 12, 13}
+
+    def test_old_rows_are_returned(self, table: deltasql.Table) -> None:
+        rows = table.delete(where="id >= 22", returning=["id", "n * 2 AS twice", "s.x"])
+        assert sorted(map(tuple, rows.collect())) == [(22, 44, 22), (23, 46, 23)]
+
+    def test_by_a_source(self, table: deltasql.Table, spark: SparkSession) -> None:
+        table.delete(
+            where="t.id = s.id AND s.flag", source=spark.sql("SELECT 1L AS id, true AS flag UNION ALL SELECT 2L, false")
+        )
+        assert values(table).keys() == ALL.keys() - {1}
+
+    def test_everything_by_the_log_alone(self, make_table: Make) -> None:
+        table = make_table(schema="id BIGINT, part STRING", partition_by=["part"])
+        table.append(pa.table({"id": [1, 2, 3], "part": ["a", "b", None]}))
+        for file in table.files()["path"].to_pylist():
+            (Path(table.location) / file).unlink()
+        assert table.delete(where="part = 'b'").metrics["numDeletedRows"] == "1"
+        assert table.delete(where="part IS NULL").metrics["numRemovedFiles"] == "1"
+        assert table.delete().metrics["numDeletedRows"] == "1"
+        assert table.files().num_rows == 0
+
+    @pytest.mark.parametrize("condition", ["true", "1 = 1", "false", "NULL"])
+    def test_a_condition_without_columns(self, make_table: Make, condition: str, spark: SparkSession) -> None:
+        table = make_table(schema="id BIGINT")
+        table.append(pa.table({"id": [1, 2]}))
+        table.delete(where=f"CAST({condition} AS BOOLEAN)" if condition == "NULL" else condition)
+        assert table.arrow().num_rows == (0 if condition in ("true", "1 = 1") else 2)
+
+    def test_subqueries(self, table: deltasql.Table, spark: SparkSession) -> None:
+        spark.range(20, 24).createOrReplaceTempView("doomed")
+        table.delete(where="id IN (SELECT id FROM doomed)")
+        assert values(table).keys() == ALL.keys() - {20, 21, 22, 23}
+
+
+class TestMerge:
+    SOURCE = pa.table({"id": [1, 11, 50], "part": ["p0", "p10", "new"], "n": pa.array([100, 110, 500], pa.int32())})
+
+    def test_upsert(self, table: deltasql.Table, spark: SparkSession) -> None:
+        merge = table.merge(self.SOURCE, on="t.id = s.id").when_matched_update().when_not_matched_insert()
+        result = merge.execute()
+        assert values(table) == ALL | {1: 100, 11: 110, 50: 500}
+        assert_same_rows(Path(table.location), table.arrow(), spark=spark)
+        metrics = {"numTargetRowsUpdated": "2", "numTargetRowsInserted": "1", "numTargetRowsCopied": "6"}
+        assert metrics.items() <= result.metrics.items()
+        [latest] = table.history(1)
+        assert latest.operation == "MERGE"
+        assert json.loads(latest.parameters["notMatchedPredicates"]) == [{"actionType": "insert"}]
+
+    def test_every_clause_and_what_it_returns(self, table: deltasql.Table) -> None:
+        rows = (
+            table.merge(self.SOURCE, on="t.id = s.id AND t.part = s.part")
+            .when_matched_delete("s.n > 105")
+            .when_matched_update({"n": "s.n + t.n"})
+            .when_not_matched_insert({"id": "s.id", "part": "'in'"}, condition="s.id = 50")
+            .when_not_matched_by_source_update({"n": "-1"}, condition="t.id = 2")
+            .when_not_matched_by_source_delete("t.id >= 20")
+            .execute(returning=["merge_action()", "id", "n", "s.n AS given"])
+        )
+        found = {row["id"]: tuple(row) for row in rows.collect()}
+        assert found == {
+            11: ("DELETE", 11, 11, 110),
+            1: ("UPDATE", 1, 101, 100),
+            50: ("INSERT", 50, None, 500),
+            2: ("UPDATE", 2, -1, None),
+            **{i: ("DELETE", i, i, None) for i in range(20, 24)},
+        }
+        assert values(table) == {0: 0, 1: 101, 2: -1, 3: 3, 10: 10, 12: 12, 13: 13, 50: None}
+
+    def test_the_first_clause_that_fits(self, table: deltasql.Table) -> None:
+        merge = table.merge(self.SOURCE, on="t.id = s.id").when_matched_update({"n": "1"}, condition="s.n = 100")
+        merge.when_matched_update({"n": "2"}).when_matched_delete().execute()
+        assert values(table) == ALL | {1: 1, 11: 2}
+
+    def test_several_rows_of_the_source_match(self, table: deltasql.Table) -> None:
+        twice = pa.concat_tables([self.SOURCE, self.SOURCE])
+        with pytest.raises(deltasql.UsageError, match="2 rows match several rows of the source"):
+            table.merge(twice, on="t.id = s.id").when_matched_update().execute()
+        assert values(table) == ALL
+
+    def test_several_match_but_one_counts(self, table: deltasql.Table) -> None:
+        twice = pa.concat_tables([self.SOURCE, self.SOURCE.slice(0, 1).set_column(2, "n", pa.array([-5], pa.int32()))])
+        table.merge(twice, on="t.id = s.id").when_matched_update({"n": "s.n"}, condition="s.n > 0").execute()
+        assert values(table) == ALL | {1: 100, 11: 110}
+
+    def test_null_keys_match_nothing(self, make_table: Make, spark: SparkSession) -> None:
+        table = make_table(schema="id BIGINT, n INT")
+        table.append(pa.table({"id": pa.array([None, 1], pa.int64()), "n": pa.array([1, 1], pa.int32())}))
+        source = pa.table({"id": pa.array([None, 1], pa.int64()), "n": pa.array([2, 2], pa.int32())})
+        table.merge(source, on="t.id = s.id").when_matched_update().when_not_matched_insert().execute()
+        assert sorted(map(str, table.arrow().to_pylist())) == sorted(
+            map(str, [{"id": None, "n": 1}, {"id": None, "n": 2}, {"id": 1, "n": 2}])
+        )
+
+    def test_inserts_get_defaults_and_are_checked(self, make_table: Make, spark: SparkSession) -> None:
+        table = make_table(
+            schema="id BIGINT, n INT DEFAULT 7, half DOUBLE GENERATED ALWAYS AS (id / 2)",
+            constraints={"small": "id < 100"},
+        )
+        source = spark.range(1, 3)
+        table.merge(source, on="t.id = s.id").when_not_matched_insert({"id": "s.id"}).execute()
+        assert values(table) == {1: 7, 2: 7}
+        assert values(table, "half") == {1: 0.5, 2: 1.0}
+        with pytest.raises(deltasql.ConstraintViolation, match="small"):
+            table.merge(spark.range(200, 201), on="t.id = s.id").when_not_matched_insert({"id": "s.id"}).execute()
+
+    def test_values_are_computed_where_they_apply(self, table: deltasql.Table) -> None:
+        """Division by zero is an error, and no row of the clause has a zero."""
+        source = pa.table({"id": [1, 2], "d": [0, 2]})
+        merge = table.merge(source, on="t.id = s.id").when_matched_delete("s.d = 0")
+        merge.when_matched_update({"n": "CAST(100 / s.d AS INT)"}).execute()
+        assert values(table) == {k: v for k, v in (ALL | {2: 50}).items() if k != 1}
+
+    def test_what_makes_no_sense(self, table: deltasql.Table) -> None:
+        with pytest.raises(deltasql.UsageError, match="needs a clause"):
+            table.merge(self.SOURCE, on="t.id = s.id").execute()
+        with pytest.raises(deltasql.UsageError, match="no column for more of the source"):
+            more = self.SOURCE.append_column("more", pa.array([1, 2, 3]))
+            table.merge(more, on="t.id = s.id").when_matched_update().execute()
+
+
+class TestTypes:
+    def test_assignments_are_cast(self, make_table: Make, spark: SparkSession) -> None:
+        table = make_table(schema="id BIGINT, d DATE, t TIMESTAMP, m DECIMAL(6,2), f FLOAT, s STRING, b BOOLEAN")
+        table.append(pa.table({"id": [1]}))
+        table.update(
+            {"d": "'2026-01-31'", "t": "'2026-01-31 12:00:00Z'", "m": "1", "f": "0.5D", "s": "12", "b": "'true'"}
+        )
+        [row] = table.arrow().to_pylist()
+        assert row == {
+            "id": 1,
+            "d": dt.date(2026, 1, 31),
+            "t": dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC),
+            "m": Decimal("1.00"),
+            "f": 0.5,
+            "s": "12",
+            "b": True,
+        }
+
+
+class TestConcurrency:
+    def test_statements_on_different_files_both_commit(
+        self, table: deltasql.Table, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """The second begins before the first has committed, and is not run again."""
+        caplog.set_level(logging.INFO, "deltasql")
+        with during_next_change(table, lambda: table.update({"n": "-1"}, where="id = 11"), monkeypatch):
+            table.update({"n": "-2"}, where="id = 1")
+        assert values(table) == ALL | {1: -2, 11: -1}
+        assert "run again" not in caplog.text
+
+    def test_statements_on_the_same_file_one_is_run_again(
+        self, table: deltasql.Table, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.INFO, "deltasql")
+        with during_next_change(table, lambda: table.update({"n": "n + 100"}, where="id = 1"), monkeypatch):
+            table.update({"n": "n + 10"}, where="id IN (1, 2)")
+        assert values(table) == ALL | {1: 111, 2: 12}
+        assert caplog.text.count("run again") == 1
+
+    def test_it_gives_up_after_some_attempts(
+        self, lake: deltasql.Lake, table: deltasql.Table, monkeypatch: pytest.MonkeyPatch, spark: SparkSession
+    ) -> None:
+        with deltasql.connect(lake.dsn, config={"dml.retries": 0}, spark=spark) as other:
+            mine = other.table(table.name)
+            with during_next_change(mine, lambda: table.update({"n": "7"}, where="id = 1"), monkeypatch):
+                with pytest.raises(deltasql.CommitConflict):
+                    mine.update({"n": "8"}, where="id = 1")
+        assert values(table) == ALL | {1: 7}
+
+    def test_rows_that_come_meanwhile(self, table: deltasql.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A blind append is not read by what began before it: as Delta does, it may come after."""
+        late = pa.table({"id": [30], "part": ["p30"], "n": [30]})
+        with during_next_change(table, lambda: table.append(late), monkeypatch):
+            table.delete(where="n > 20")
+        assert values(table).keys() == {i for i in ALL if i <= 20} | {30}
+
+
+class during_next_change:
+    """Something that another does between the reading and the commit of the next change."""
+
+    def __init__(self, table: deltasql.Table, action: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+        self._changer, self._action, self._patch = table._lake.changer, action, monkeypatch
+
+    def __enter__(self) -> None:
+        original = self._changer.change
+        done = threading.Event()
+
+        def change(txn: Any, state: TableState, asked: Any) -> Any:
+            outcome = original(txn, state, asked)
+            if not done.is_set():
+                done.set()
+                self._action()
+            return outcome
+
+        self._patch.setattr(self._changer, "change", change)
+
+    def __exit__(self, *_: object) -> None:
+        self._patch.undo()

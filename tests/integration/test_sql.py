@@ -1,0 +1,332 @@
+"""Statements as Postgres writes them: parsed, bound, run by Spark, committed at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import deltasql
+from tests.readers import assert_same_rows
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def sql(lake: deltasql.Lake, namespace: str, spark_session: SparkSession) -> Run:
+    """Run a statement in which `ns` stands for the test's namespace; the rows that it gives, else what it did."""
+
+    def run(text: str, params: Any = None) -> Any:
+        found = lake.sql(text.replace("ns.", f"{namespace}."), params)
+        return [tuple(row) for row in found.collect()] if hasattr(found, "collect") else found
+
+    return run
+
+
+@pytest.fixture
+def orders(sql: Run, lake: deltasql.Lake, namespace: str) -> deltasql.Table:
+    sql("CREATE TABLE ns.orders (id BIGINT NOT NULL, day TEXT, amount NUMERIC(10, 2) DEFAULT 7)")
+    sql("INSERT INTO ns.orders VALUES (1, 'a', 10), (2, 'b', 20), (3, 'a', 30)")
+    return lake.table(f"{namespace}.orders")
+
+
+def rows(table: deltasql.Table) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in table.arrow().sort_by("id").to_pylist()]
+
+
+D = Decimal
+
+
+class TestInsert:
+    def test_values_with_defaults(self, sql: Run, orders: deltasql.Table) -> None:
+        found = sql("INSERT INTO ns.orders (id, amount) VALUES (4, DEFAULT), (5, '1.5') RETURNING id, amount, day")
+        assert sorted(found) == [(4, D("7.00"), None), (5, D("1.50"), None)]
+        assert rows(orders)[3:] == [(4, None, D("7.00")), (5, None, D("1.50"))]
+
+    def test_from_a_query_on_itself(self, sql: Run, orders: deltasql.Table) -> None:
+        result = sql("INSERT INTO ns.orders SELECT id + 10, day, amount FROM ns.orders WHERE id < 3")
+        assert (result.version, result.metrics["numOutputRows"]) == (2, "2")
+        assert [row[0] for row in rows(orders)] == [1, 2, 3, 11, 12]
+
+    def test_the_generated_and_the_default_are_returned(self, sql: Run) -> None:
+        sql("CREATE TABLE ns.g (id BIGINT, twice BIGINT GENERATED ALWAYS AS (id * 2) STORED, n INT DEFAULT 5)")
+        assert sql("INSERT INTO ns.g (id) VALUES (4) RETURNING *") == [(4, 8, 5)]
+        assert sql("UPDATE ns.g SET id = 5 RETURNING *") == [(5, 10, 5)]
+
+    def test_on_conflict(self, sql: Run, orders: deltasql.Table) -> None:
+        found = sql(
+            "INSERT INTO ns.orders AS o (id, day, amount) VALUES (1, 'x', 1), (9, 'y', 2) ON CONFLICT (id) DO UPDATE "
+            "SET amount = o.amount + EXCLUDED.amount WHERE o.amount < 15 RETURNING id, amount, merge_action()"
+        )
+        assert sorted(found) == [(1, D("11.00"), "UPDATE"), (9, D("2.00"), "INSERT")]
+        sql("INSERT INTO ns.orders (id, day) VALUES (1, 'z'), (10, 'z'), (10, 'zz') ON CONFLICT (id) DO NOTHING")
+        assert [row[0] for row in rows(orders)] == [1, 2, 3, 9, 10]
+        assert rows(orders)[0] == (1, "a", D("11.00"))
+
+    @pytest.mark.parametrize(
+        ("text", "problem"),
+        [
+            ("INSERT INTO ns.orders (id, id) VALUES (1, 2)", "names a column twice"),
+            ("INSERT INTO ns.orders (id) VALUES (1, 2)", "gives 2 values for 1 columns"),
+            ("INSERT INTO ns.orders (idd) VALUES (1)", "no column 'idd': did you mean 'id'"),
+            ("INSERT INTO ns.orders VALUES ('x')", "constraint id fits BIGINT"),
+            ("INSERT INTO ns.orders (day) VALUES ('x')", "'id' is missing, and NOT NULL"),
+            (
+                "INSERT INTO ns.orders (id) VALUES (1), (1) ON CONFLICT (id) DO UPDATE SET day = 'x'",
+                "a row twice.*id=1",
+            ),
+            ("INSERT INTO ns.orders (id) VALUES (1) ON CONFLICT DO NOTHING", "names no keys"),
+            ("INSERT INTO ns.orders (day) VALUES ('x') ON CONFLICT (id) DO NOTHING", "no value for the key id"),
+            ("INSERT INTO ns.nothing VALUES (1)", "there is no table"),
+        ],
+    )
+    def test_what_does_not_fit(self, sql: Run, orders: deltasql.Table, text: str, problem: str) -> None:
+        with pytest.raises(deltasql.UsageError, match=problem):
+            sql(text)
+        assert orders.version == 1
+
+
+class TestCopy:
+    def test_csv(self, sql: Run, orders: deltasql.Table, tmp_path: Path) -> None:
+        (tmp_path / "x.csv").write_text("amount;id\n5.5;7\n;8\n")
+        sql(f"COPY ns.orders (id, amount) FROM '{tmp_path}/x.csv' WITH (FORMAT csv, HEADER true, DELIMITER ';')")
+        (tmp_path / "plain.csv").write_text('9,"a,b",1\n')
+        result = sql(f"COPY ns.orders FROM '{tmp_path}/plain.csv'")
+        assert result.metrics["numOutputRows"] == "1"
+        assert rows(orders)[3:] == [(7, None, D("5.50")), (8, None, None), (9, "a,b", D("1.00"))]
+
+    def test_parquet_and_json(self, sql: Run, orders: deltasql.Table, tmp_path: Path) -> None:
+        orders.df().where("id = 1").selectExpr("id + 100 AS id", "day").write.parquet(str(tmp_path / "p.parquet"))
+        (tmp_path / "x.json").write_text('{"id": 200, "amount": 3}\n')
+        sql(f"COPY ns.orders FROM '{tmp_path}/p.parquet'")
+        sql(f"COPY ns.orders FROM '{tmp_path}/x.json'")
+        assert rows(orders)[3:] == [(101, "a", D("7.00")), (200, None, D("3.00"))]
+
+    @pytest.mark.parametrize(
+        ("rest", "problem"),
+        [
+            ("FROM 'x.xlsx'", "'xlsx' is no format"),
+            ("FROM 'x.csv' WITH (FORCE_NULL 'x')", "no option FORCE_NULL"),
+            ("TO 'x.csv'", "only COPY … FROM is supported"),
+        ],
+    )
+    def test_what_is_refused(self, sql: Run, orders: deltasql.Table, rest: str, problem: str) -> None:
+        with pytest.raises(deltasql.ValidationError, match=problem):
+            sql(f"COPY ns.orders {rest}")
+
+
+class TestUpdate:
+    def test_from_and_returning(self, sql: Run, orders: deltasql.Table) -> None:
+        sql("CREATE TABLE ns.staging AS SELECT id, amount * 10 AS amount FROM ns.orders WHERE id > 1")
+        found = sql(
+            "UPDATE ns.orders SET amount = s.amount, day = DEFAULT FROM ns.staging s, (SELECT 5 AS plus) p "
+            "WHERE s.id = orders.id RETURNING orders.id, orders.amount + plus AS more, s.amount"
+        )
+        assert sorted(found) == [(2, D("205.00"), D("200.00")), (3, D("305.00"), D("300.00"))]
+        assert rows(orders) == [(1, "a", D("10.00")), (2, None, D("200.00")), (3, None, D("300.00"))]
+
+    def test_by_its_full_name_and_by_an_alias(self, sql: Run, orders: deltasql.Table) -> None:
+        sql("UPDATE ns.orders SET day = 'x' WHERE ns.orders.id = 1")
+        sql("UPDATE ns.orders AS o SET (day, amount) = ('y', o.amount + 1) WHERE o.id = 2")
+        assert rows(orders)[:2] == [(1, "x", D("10.00")), (2, "y", D("21.00"))]
+
+    def test_subqueries_and_ctes(self, sql: Run, orders: deltasql.Table) -> None:
+        sql(
+            "WITH top AS (SELECT max(id) AS id FROM ns.orders) UPDATE ns.orders SET amount = "
+            "(SELECT sum(amount) FROM ns.orders) FROM top WHERE orders.id = top.id"
+        )
+        sql("UPDATE ns.orders o SET day = 'z' WHERE EXISTS (SELECT 1 FROM ns.orders i WHERE i.id = o.id + 2)")
+        assert rows(orders) == [(1, "z", D("10.00")), (2, "b", D("20.00")), (3, "a", D("60.00"))]
+
+    def test_every_way_to_give_parameters(self, sql: Run, orders: deltasql.Table) -> None:
+        evil = "'; DROP TABLE orders; -- {x} \\"
+        sql("UPDATE ns.orders SET day = $2 WHERE id = $1", [1, evil])
+        sql("UPDATE ns.orders SET day = %s, amount = ? WHERE id = ?", [evil, 5, 2])
+        sql("UPDATE ns.orders SET day = :text WHERE id = %(key)s AND day <> ':text'", {"text": evil, "key": 3})
+        assert [row[1] for row in rows(orders)] == [evil] * 3
+        assert sql("SELECT count(*) FROM ns.orders WHERE day = $1 AND id IN ($2, 2)", [evil, 1]) == [(2,)]
+
+    @pytest.mark.parametrize(
+        ("text", "params", "problem"),
+        [
+            ("UPDATE ns.orders SET id = $1", None, "parameter 1 has no value"),
+            ("UPDATE ns.orders SET id = :a", {"b": 1}, "parameter 'a' has no value"),
+            ("UPDATE ns.orders SET id = 1", [5], "no parameter for 1"),
+            ("UPDATE ns.orders SET id = 1, ID = 2", None, "column 'id' two values"),
+            ("UPDATE ns.orders SET amout = 1", None, "did you mean 'amount'"),
+            ("UPDATE ns.orders SET amount = 'much'", None, "cannot hold much"),
+            ("UPDATE ns.orders SET amount = s.amount FROM ns.orders", None, "the same name"),
+            ("UPDATE ns.orders SET (id, day) = (1)", None, "as many values as columns"),
+            ("UPDATE ns.orders SET amount = ", None, r"line 1, column \d+"),
+            ("UPDATE ns.orders SET amount = 1; DELETE FROM ns.orders", None, "holds 2 statements"),
+            ("VACUUM ns.orders", None, "VACUUM is not supported"),
+            ("", None, "a statement is a text"),
+            ("SELECT * FROM ns.nothing", None, "there is no table"),
+            ("CREATE VIEW v AS SELECT 1", None, "only CREATE TABLE is supported"),
+        ],
+    )
+    def test_what_is_refused(self, sql: Run, orders: deltasql.Table, text: str, params: Any, problem: str) -> None:
+        with pytest.raises(deltasql.UsageError, match=problem):
+            sql(text, params)
+        assert orders.version == 1
+
+
+class TestDelete:
+    def test_using_and_returning(self, sql: Run, orders: deltasql.Table, spark_session: SparkSession) -> None:
+        spark_session.sql("SELECT 2L AS key, 'why' AS reason").createOrReplaceTempView("doomed")
+        found = sql("DELETE FROM ns.orders USING doomed d WHERE d.key = id RETURNING *, reason AS r")
+        assert found == [(2, "b", D("20.00"), 2, "why", "why")]
+        assert [row[0] for row in rows(orders)] == [1, 3]
+
+    def test_moved_in_one_statement(
+        self, sql: Run, orders: deltasql.Table, lake: deltasql.Lake, spark_session: SparkSession
+    ) -> None:
+        sql("CREATE TABLE ns.archive (id BIGINT, day TEXT, amount NUMERIC(10, 2))")
+        sql(
+            "WITH moved AS (DELETE FROM ns.orders WHERE day = 'a' RETURNING *) INSERT INTO ns.archive SELECT * FROM moved"
+        )
+        archive = lake.table(orders.name.replace("orders", "archive"))
+        assert [row[0] for row in rows(archive)] == [1, 3]
+        assert [row[0] for row in rows(orders)] == [2]
+        assert orders.history(1)[0].txn_id == archive.history(1)[0].txn_id
+        assert_same_rows(Path(archive.location), archive.arrow(), spark=spark_session)
+
+    def test_truncate(self, sql: Run, orders: deltasql.Table) -> None:
+        assert sql("TRUNCATE TABLE ns.orders").metrics["numDeletedRows"] == "3"
+        assert rows(orders) == []
+
+
+class TestMerge:
+    def test_every_clause(self, sql: Run, orders: deltasql.Table) -> None:
+        found = sql(
+            """
+            MERGE INTO ns.orders AS t
+            USING (SELECT * FROM (VALUES (1, 100), (2, 200), (8, 800)) AS v(id, amount)) AS s
+            ON t.id = s.id
+            WHEN MATCHED AND s.amount = 200 THEN DELETE
+            WHEN MATCHED THEN UPDATE SET amount = t.amount + s.amount
+            WHEN NOT MATCHED AND s.id > 100 THEN DO NOTHING
+            WHEN NOT MATCHED THEN INSERT (id, amount) VALUES (s.id, DEFAULT)
+            WHEN NOT MATCHED BY SOURCE THEN UPDATE SET day = 'left'
+            RETURNING merge_action(), t.*, s.amount AS given
+            """
+        )
+        assert sorted(found, key=lambda row: row[1]) == [
+            ("UPDATE", 1, "a", D("110.00"), 100),
+            ("DELETE", 2, "b", D("20.00"), 200),
+            ("UPDATE", 3, "left", D("30.00"), None),
+            ("INSERT", 8, None, D("7.00"), 800),
+        ]
+        assert [row[0] for row in rows(orders)] == [1, 3, 8]
+
+    def test_by_stars(self, sql: Run, orders: deltasql.Table) -> None:
+        sql(
+            "MERGE INTO ns.orders t USING (SELECT 1 AS id, 'q' AS day, 5 AS amount UNION ALL SELECT 4, 'q', 6) s "
+            "ON t.id = s.id WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        )
+        assert rows(orders)[0] == (1, "q", D("5.00"))
+        assert rows(orders)[3] == (4, "q", D("6.00"))
+
+    def test_which_column_is_meant(self, sql: Run, orders: deltasql.Table) -> None:
+        with pytest.raises(deltasql.ValidationError, match=r"which 'amount' is meant: write t.amount or s.amount"):
+            sql(
+                "MERGE INTO ns.orders t USING ns.orders s ON t.id = s.id WHEN MATCHED THEN UPDATE SET amount = amount + 1"
+            )
+
+
+class TestSelect:
+    def test_tables_views_and_versions(self, sql: Run, orders: deltasql.Table, spark_session: SparkSession) -> None:
+        spark_session.range(1, 3).createOrReplaceTempView("some_ids")
+        sql("DELETE FROM ns.orders WHERE id = 2")
+        query = "SELECT o.id, old.day FROM ns.orders o JOIN ns.orders FOR VERSION AS OF 1 old USING (id) JOIN some_ids USING (id)"
+        assert sql(query) == [(1, "a")]
+        [created, *_] = [entry.timestamp for entry in reversed(orders.history())]
+        assert sql(f"SELECT count(*) FROM ns.orders FOR TIMESTAMP AS OF '{created.isoformat()}'") == [(0,)]
+        assert sql("SELECT '{braces}' AS a, 'it''s' || $1 AS b", ["x"]) == [("{braces}", "it'sx")]
+        assert sql("VALUES (1, 'x')") == [(1, "x")]
+        assert sql("WITH a AS (SELECT id FROM ns.orders) SELECT count(*) FROM a") == [(2,)]
+
+    def test_explain(self, sql: Run, orders: deltasql.Table) -> None:
+        [(plan,)] = sql("EXPLAIN SELECT * FROM ns.orders WHERE id = 1")
+        assert "FileScan parquet" in plan
+        [(plan,)] = sql("EXPLAIN DELETE FROM ns.orders WHERE id = $1 AND length(day) > 3", [1])
+        assert "version 1" in plan
+        assert "(id = 1) AND (LENGTH(day) > 3)" in plan
+        assert orders.version == 1
+
+
+class TestTables:
+    def test_create_alter_drop(self, sql: Run, lake: deltasql.Lake, namespace: str, tmp_path: Path) -> None:
+        sql(
+            f"""
+            CREATE TABLE ns.t (
+                id BIGINT NOT NULL, note VARCHAR(5) DEFAULT 'x', day DATE, CHECK (id > 0),
+                CONSTRAINT short CHECK (length(note) < 4)
+            ) PARTITIONED BY (day) LOCATION '{tmp_path}/t' TBLPROPERTIES ('delta.checkpointInterval' = '3')
+            """
+        )
+        table = lake.table(f"{namespace}.t")
+        assert (table.partition_columns, table.location) == (("day",), f"{tmp_path}/t")
+        with pytest.raises(deltasql.ConstraintViolation, match="short"):
+            sql("INSERT INTO ns.t (id, note) VALUES (1, 'long')")
+        sql("ALTER TABLE ns.t DROP CONSTRAINT short, ADD COLUMN more INT")
+        sql("INSERT INTO ns.t (id, note) VALUES (1, 'long')")
+        with pytest.raises(deltasql.ConstraintViolation, match="big"):
+            sql("ALTER TABLE ns.t ADD CONSTRAINT big CHECK (id > 5)")
+        sql("ALTER TABLE ns.t ADD CONSTRAINT small CHECK (id < 5)")
+        sql("ALTER TABLE ns.t SET TBLPROPERTIES ('delta.checkpointInterval' = '7')")
+        assert table.schema.names == ["id", "note", "day", "more"]
+        assert table.properties["delta.checkpointInterval"] == "7"
+        operations = [entry.operation for entry in table.history(2)]
+        assert operations == ["SET TBLPROPERTIES", "ADD CONSTRAINT"]
+        sql("CREATE TABLE IF NOT EXISTS ns.t (x INT)")
+        with pytest.raises(deltasql.TableExists):
+            sql("CREATE TABLE ns.t (x INT)")
+        sql("DROP TABLE ns.t")
+        sql("DROP TABLE IF EXISTS ns.t")
+        with pytest.raises(deltasql.TableNotFound):
+            sql("DROP TABLE ns.t")
+
+    @pytest.mark.parametrize(
+        ("text", "problem"),
+        [
+            ("CREATE TABLE ns.t (id BIGINT PRIMARY KEY)", "columns have no PRIMARY KEY"),
+            ("CREATE TABLE ns.t (id BIGINT, UNIQUE (id))", "tables have no UNIQUE"),
+            ("ALTER TABLE ns.orders ADD COLUMN x INT NOT NULL", "the new column 'x' is NOT NULL"),
+            ("ALTER TABLE ns.orders DROP CONSTRAINT nope", "no constraint 'nope'"),
+            ("ALTER TABLE ns.orders RENAME TO x", "ALTER TABLE has no"),
+            ("ALTER TABLE ns.orders SET ('delta.constraints.x' = 'id > 5')", "use ADD CONSTRAINT"),
+        ],
+    )
+    def test_what_is_refused(self, sql: Run, orders: deltasql.Table, text: str, problem: str) -> None:
+        with pytest.raises(deltasql.UsageError, match=problem):
+            sql(text)
+        assert orders.version == 1
+
+
+class TestTransactions:
+    def test_statements_commit_together(self, sql: Run, orders: deltasql.Table, lake: deltasql.Lake) -> None:
+        sql("CREATE TABLE ns.log (id BIGINT, what TEXT)")
+        name = orders.name
+        log = name.replace("orders", "log")
+        with lake.begin() as tx:
+            gone = tx.sql(f"DELETE FROM {name} WHERE id = $1 RETURNING id", [2]).collect()
+            assert tx.sql(f"INSERT INTO {log} VALUES ($1, 'gone')", [gone[0]["id"]])["numOutputRows"] == "1"
+            assert orders.version == 1
+        assert tx.versions == {name: 2, log: 1}
+        with pytest.raises(ZeroDivisionError), lake.begin() as tx:
+            tx.sql(f"DELETE FROM {name}")
+            raise ZeroDivisionError
+        assert [row[0] for row in rows(orders)] == [1, 3]
+
+    def test_what_cannot_be_part_of_one(self, orders: deltasql.Table, lake: deltasql.Lake) -> None:
+        with pytest.raises(deltasql.UsageError, match="cannot be part of a transaction"), lake.begin() as tx:
+            tx.sql(f"DROP TABLE {orders.name}")
+        with pytest.raises(deltasql.UsageError, match="wrote to it"), lake.begin() as tx:
+            tx.sql(f"INSERT INTO {orders.name} (id) VALUES (7)")
+            tx.sql(f"SELECT * FROM {orders.name}")
+        assert orders.version == 1
