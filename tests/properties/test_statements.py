@@ -1,0 +1,99 @@
+"""Random statements on random tables change the same rows as PostgreSQL's own."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+import deltasql
+
+NUMBERS = st.one_of(st.none(), st.integers(-3, 3))
+TEXTS = st.one_of(st.none(), st.sampled_from(["", "a", "ab", "b", "B", "%", "é"]))
+ROWS = st.lists(st.tuples(NUMBERS, NUMBERS, TEXTS), min_size=1, max_size=12)
+SCHEMA = pa.schema([("id", pa.int64()), ("a", pa.int32()), ("b", pa.int32()), ("s", pa.string())])
+
+_number = st.one_of(st.sampled_from(["a", "b", "id", "NULL", "a + b", "coalesce(a, 0)"]), st.integers(-3, 3).map(str))
+_text = st.one_of(st.sampled_from(["s", "NULL", "s || 'x'", "upper(s)"]), st.sampled_from(["''", "'a'", "'ab'", "'é'"]))
+_leaf = st.one_of(
+    st.builds("{} {} {}".format, _number, st.sampled_from(["=", "<>", "<", "<=", ">", ">="]), _number),
+    st.builds("{} {} {}".format, _text, st.sampled_from(["=", "<>", "<", ">"]), _text),
+    st.builds("{} IS {}NULL".format, st.sampled_from(["a", "b", "s"]), st.sampled_from(["", "NOT "])),
+    st.builds("{} IS {}DISTINCT FROM {}".format, _number, st.sampled_from(["", "NOT "]), _number),
+    st.builds("a {}IN ({}, {})".format, st.sampled_from(["", "NOT "]), _number, _number),
+    st.builds("b {}BETWEEN {} AND {}".format, st.sampled_from(["", "NOT "]), _number, _number),
+    st.builds("s {}LIKE {}".format, st.sampled_from(["", "NOT "]), st.sampled_from(["'a%'", "'%b'", "'_'", "'a'"])),
+    st.sampled_from(["TRUE", "FALSE", "a > (SELECT min(b) FROM {t})", "id IN (SELECT a FROM {t})"]),
+)
+CONDITIONS = st.recursive(
+    _leaf,
+    lambda inner: st.one_of(
+        st.builds("({} AND {})".format, inner, inner),
+        st.builds("({} OR {})".format, inner, inner),
+        inner.map("NOT ({})".format),
+    ),
+    max_leaves=4,
+)
+SETS = st.sampled_from(["a = b", "b = a + 1, a = b", "s = s || '!'", "a = NULL", "s = DEFAULT, b = id", "a = -a"])
+STATEMENTS = st.one_of(
+    st.builds("UPDATE {{t}} SET {} WHERE {} RETURNING *".format, SETS, CONDITIONS),
+    st.builds("DELETE FROM {{t}} WHERE {} RETURNING *".format, CONDITIONS),
+    st.builds(
+        "UPDATE {{t}} SET b = o.m FROM (SELECT a AS k, max(id) AS m FROM {{t}} GROUP BY a) o WHERE {{t}}.a = o.k AND {} RETURNING {{t}}.*".format,
+        CONDITIONS,
+    ),
+    st.builds(
+        "MERGE INTO {{t}} AS t USING (SELECT a AS k, count(*) AS n FROM {{t}} GROUP BY a) AS o ON t.id = o.k "
+        "WHEN MATCHED AND {} THEN DELETE WHEN MATCHED THEN UPDATE SET b = o.n "
+        "WHEN NOT MATCHED AND o.k IS NOT NULL THEN INSERT (id, a) VALUES (o.k + 100, o.n) RETURNING merge_action(), t.*".format,
+        CONDITIONS,
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def postgres(embedded_lake: deltasql.Lake) -> Any:
+    with psycopg.connect(embedded_lake.dsn, autocommit=True) as connection:
+        connection.execute("SET lc_messages = 'C'")
+        yield connection
+
+
+@settings(
+    max_examples=15,
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+@given(rows=ROWS, statements=st.lists(STATEMENTS, min_size=1, max_size=3), files=st.integers(1, 3))
+def test_statements_do_what_postgres_does(
+    embedded_lake: deltasql.Lake,
+    postgres: psycopg.Connection[Any],
+    spark_session: SparkSession,
+    rows: list[Any],
+    statements: list[str],
+    files: int,
+) -> None:
+    name = f"t{uuid.uuid4().hex[:12]}"
+    numbered = [{"id": i, "a": a, "b": b, "s": s} for i, (a, b, s) in enumerate(rows)]
+    whole = pa.Table.from_pylist(numbered, SCHEMA)
+    table = embedded_lake.create_table(f"statements.{name}", SCHEMA)
+    for part in range(files):
+        if (piece := whole.filter(pa.array([i % files == part for i in range(len(rows))]))).num_rows:
+            table.append(piece)
+    postgres.execute(f'CREATE TEMPORARY TABLE {name} (id bigint, a int, b int, s text COLLATE "C")')
+    with postgres.cursor() as cursor:
+        cursor.executemany(f"INSERT INTO {name} VALUES (%s, %s, %s, %s)", [tuple(r.values()) for r in numbered])
+    for statement in statements:
+        expected = postgres.execute(statement.replace("{t}", name)).fetchall()
+        text = statement.replace("{t}", f"statements.{name}").replace(f"statements.{name}.", f"{name}.")
+        found = [tuple(row) for row in embedded_lake.sql(text).collect()]
+        assert sorted(map(repr, found)) == sorted(map(repr, expected)), statement
+        after = [tuple(row.values()) for row in table.arrow().to_pylist()]
+        assert sorted(map(repr, after)) == sorted(map(repr, postgres.execute(f"SELECT * FROM {name}").fetchall()))
+    postgres.execute(f"DROP TABLE {name}")
