@@ -52,6 +52,18 @@ class TestInsert:
         assert (result.version, result.metrics["numOutputRows"]) == (2, "2")
         assert [row[0] for row in rows(orders)] == [1, 2, 3, 11, 12]
 
+    def test_what_was_read_must_not_change_meanwhile(self, lake: deltasql.Lake, orders: deltasql.Table) -> None:
+        tx = lake.begin()
+        tx.sql(f"INSERT INTO {orders.name} SELECT max(id) + 1, 'x', 1 FROM {orders.name}")
+        orders.delete(where="id = 3")
+        with pytest.raises(deltasql.CommitConflict):
+            tx.commit()
+        blind = lake.begin()
+        blind.sql(f"INSERT INTO {orders.name} VALUES (9, 'x', 1)")
+        orders.delete(where="id = 2")
+        blind.commit()
+        assert [row[0] for row in rows(orders)] == [1, 9]
+
     def test_the_generated_and_the_default_are_returned(self, sql: Run) -> None:
         sql("CREATE TABLE ns.g (id BIGINT, twice BIGINT GENERATED ALWAYS AS (id * 2) STORED, n INT DEFAULT 5)")
         assert sql("INSERT INTO ns.g (id) VALUES (4) RETURNING *") == [(4, 8, 5)]

@@ -49,7 +49,7 @@ class Session(Protocol):
     def change(self, state: TableState, change: Change) -> Outcome:
         """Change a table's rows."""
 
-    def append(self, state: TableState, rows: Any) -> Mapping[str, str]:
+    def append(self, state: TableState, rows: Any, *, reads_itself: bool = False) -> Mapping[str, str]:
         """Add rows to a table, cast as SQL casts."""
 
     def define(self, parsed: Parsed, rows: Callable[[Tree], Any]) -> None:
@@ -164,7 +164,7 @@ class Runner:
         if tree.args.get("returning"):
             return self._change(rows, self._returning(rows, columns, frame))
         state = rows.target.state
-        return Result(None, state, self.session.append(state, frame))
+        return Result(None, state, self.session.append(state, frame, reads_itself=rows.reads_itself()))
 
     def _given(self, tree: Tree, rows: RowStatement, named: Sequence[str] | None) -> tuple[list[str], Any]:
         """The columns that an INSERT fills, and a frame with just these."""

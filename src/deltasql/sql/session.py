@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from deltasql import altering
 from deltasql.changing import Change, Outcome, RowChanger
-from deltasql.core.changes import TableState
+from deltasql.core.changes import Reads, TableState
 from deltasql.errors import TableExists, TableNotFound, UsageError, ValidationError
 from deltasql.sql.ddl import Definition, alteration, definition
 from deltasql.sql.parse import Parsed, Tree, refused
@@ -65,9 +65,11 @@ class TransactionSession:
             self.names[state.table_id] = state.name
         return outcome
 
-    def append(self, state: TableState, rows: Any) -> Mapping[str, str]:
+    def append(self, state: TableState, rows: Any, *, reads_itself: bool = False) -> Mapping[str, str]:
         self.wrote = True
         metrics = self.writer.write(self.txn, state, rows, WriteOptions(assign=True))
+        if reads_itself:
+            self.txn.stage_on(state, [], reads=Reads(whole_table=True))
         self.names[state.table_id] = state.name
         return metrics
 

@@ -1,0 +1,148 @@
+"""Statements on 10M rows beside delta-spark's: the same data, jars, session and settings, both copy-on-write."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.progress import Progress
+from tests import jars
+
+import deltasql
+from benchmarks.measure import Result, at_most, below, in_turns, milliseconds
+
+SUITE = "dml"
+ROWS = 10_000_000
+LAYOUTS = (40, 400)
+KEYS = 1_000_000
+_COLUMNS = (
+    "id",
+    "pmod(xxhash64(id), {keys}) AS k",
+    "CAST(id % 7919 AS INT) AS small",
+    "id / 7D AS amount",
+    "CAST(id AS DECIMAL(18,2)) AS price",
+    "timestamp_micros(1767225600000000 + id * 1000) AS at",
+    "date_add(date'2026-01-01', CAST(id % 50 AS INT)) AS day",
+    "concat('name ', id % 100000) AS name",
+    "sha1(CAST(id AS STRING)) AS digest",
+    "id % 2 = 0 AS flag",
+)
+
+
+def run(lake: deltasql.Lake) -> list[Result]:
+    """All measurements of this suite."""
+    jars.fetch(jars.directory())
+    with tempfile.TemporaryDirectory() as folder, _session(Path(folder)) as spark:
+        with deltasql.connect(lake.dsn, spark=spark) as ours:
+            results = [_partition(ours)]
+            for files in LAYOUTS:
+                results += _statements(ours, Path(folder), files)
+        return results
+
+
+@contextmanager
+def _session(folder: Path) -> Iterator[Any]:
+    """A session that has Delta's jars, for both."""
+    import os
+
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    settings = {
+        "spark.jars": jars.paths(jars.DELTA),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "8",
+        "spark.driver.memory": "6g",
+        "spark.local.dir": str(folder / "local"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.databricks.delta.snapshotPartitions": "2",
+        "spark.log.level": "ERROR",
+    }
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        active.stop()
+    spark = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
+    yield spark
+    spark.stop()
+
+
+def _statements(lake: deltasql.Lake, folder: Path, files: int) -> list[Result]:
+    spark: Any = lake.spark
+    columns = [column.format(keys=KEYS) for column in _COLUMNS]
+    frame = spark.range(0, ROWS, 1, files).selectExpr(*columns)
+    table = lake.create_table(f"dml.rows{files}", as_=frame)
+    path = str(folder / f"delta{files}")
+    frame.write.format("delta").option("delta.enableDeletionVectors", "false").save(path)
+    theirs = f"delta.`{path}`"
+    results = []
+    with Progress(transient=True) as progress:
+        task = progress.add_task(f"statements on {files} files", total=len(_OPERATIONS))
+        for name, rounds, statement, prepare in _OPERATIONS:
+            numbers = {"ours": 0, "theirs": 0}
+
+            def once(who: str, target: str, execute: Callable[[str], Any]) -> None:
+                number = numbers[who]
+                numbers[who] += 1
+                prepare(spark, number)
+                execute(statement.format(t=target, n=number))
+
+            spent = in_turns(
+                rounds,
+                ours=lambda: once("ours", table.name, lake.sql),
+                theirs=lambda: once("theirs", theirs, spark.sql),
+            )
+            text = f"{name} of 10M rows in {files} files, beside delta-spark"
+            results.append(at_most(SUITE, text, spent["ours"], spent["theirs"], 0.8))
+            progress.advance(task)
+    sums = ("count(*)", "sum(id)", "sum(k)", "sum(small)", "sum(price)", "sum(xxhash64(name))")
+    same = [tuple(frame.selectExpr(*sums).first()) for frame in (table.df(), spark.table(theirs))]
+    assert same[0] == same[1], same
+    lake.drop_table(table.name, purge=True)
+    shutil.rmtree(path)
+    return results
+
+
+def _nothing(spark: Any, number: int) -> None:
+    pass
+
+
+def _source(existing: int, new: int) -> Callable[[Any, int], None]:
+    """A view of rows of which some are there; the rows are told by their ids, spread over all files."""
+
+    def prepare(spark: Any, number: int) -> None:
+        step = ROWS // existing
+        old = spark.range(number, number + existing * step, step).selectExpr("id")
+        more = spark.range(ROWS * (number + 2), ROWS * (number + 2) + new).selectExpr("id")
+        names = [column.format(keys=KEYS) for column in _COLUMNS]
+        old.union(more).selectExpr(*names).selectExpr("*").createOrReplaceTempView("bench_source")
+
+    return prepare
+
+
+_UPSERT = (
+    "MERGE INTO {t} AS t USING bench_source AS s ON t.id = s.id "
+    "WHEN MATCHED THEN UPDATE SET small = s.small + 1, name = s.name WHEN NOT MATCHED THEN INSERT *"
+)
+_OPERATIONS: tuple[tuple[str, int, str, Callable[[Any, int], None]], ...] = (
+    ("DELETE of 10 rows", 3, "DELETE FROM {t} WHERE k = {n}", _nothing),
+    ("UPDATE of 10 rows", 3, "UPDATE {t} SET small = small + 1 WHERE k = 1000 + {n}", _nothing),
+    ("MERGE of 4,000 rows", 2, _UPSERT, _source(2000, 2000)),
+    ("UPDATE of 5 %", 2, "UPDATE {t} SET small = small + 1 WHERE k % 20 = {n}", _nothing),
+    ("MERGE upsert of 10 %", 2, _UPSERT, _source(500_000, 500_000)),
+)
+
+
+def _partition(lake: deltasql.Lake) -> Result:
+    spark: Any = lake.spark
+    frame = spark.range(0, 1_000_000, 1, 4).selectExpr("id", "CAST(id % 20 AS INT) AS part")
+    table = lake.create_table("dml.partitioned", as_=frame, partition_by=["part"])
+    spent = [milliseconds(lambda n=n: lake.sql(f"DELETE FROM {table.name} WHERE part = {n}")) for n in range(6)]
+    return below(SUITE, "DELETE of a whole partition, median", sorted(spent)[3], 200)
