@@ -22,7 +22,7 @@ from deltasql.core.schema import struct_type
 from deltasql.spark.files import Partition, SnapshotFiles
 from deltasql.spark.listing import quick_listing
 from deltasql.spark.paths import escaped, hadoop_uri
-from deltasql.spark.places import FILE, PLACE_FIELDS, ROW, places
+from deltasql.spark.places import FILE, ROW, URI_FIELDS, file_id, places
 from deltasql.spark.session import is_classic
 
 MOST_LITERALS = 20
@@ -35,7 +35,8 @@ def plain(spark: SparkSession, files: SnapshotFiles, options: Mapping[str, str],
     """The rows of a snapshot, with the places where they lie if those are asked for."""
     schema = StructType.fromJson(nullable(struct_type(files.read_fields())))
     if not files.partitions:
-        return spark.createDataFrame([], StructType([*schema, *PLACE_FIELDS]) if row_ids else schema)
+        empty = spark.createDataFrame([], StructType([*schema, *URI_FIELDS]) if row_ids else schema)
+        return empty.withColumn(FILE, file_id(F.col(FILE))) if row_ids else empty
     reading = _Reading(spark, files, schema, {**options, **_OPTIONS}, row_ids=row_ids)
     with quick_listing(spark, files.root, files.num_files):
         found = reading.by_literals() if len(files.partitions) <= MOST_LITERALS else reading.by_join()
@@ -76,9 +77,8 @@ class _Reading:
 
     def by_join(self) -> DataFrame:
         """One read of everything; each row finds the values of its file."""
-        data = self._read([path for partition in self._partitions for path in partition.paths])
         key, values = self._free_name("file"), self._free_name("values")
-        data = data.withColumn(key, F.col(FILE) if self._row_ids else places(data)[0])
+        data = self._read([path for partition in self._partitions for path in partition.paths], key)
         joined = data.join(F.broadcast(self._lookup(key, values)), key, "left")
         unknown = F.raise_error(F.concat(F.lit("no partition values are known for "), F.col(key)))
         found = {
@@ -104,13 +104,16 @@ class _Reading:
             name += "_"
         return name
 
-    def _read(self, paths: Sequence[str]) -> DataFrame:
+    def _read(self, paths: Sequence[str], uri: str | None = None) -> DataFrame:
         reader = self._spark.read.schema(self._data).options(**self._options)
         if is_classic(self._spark):
             rows = reader.option("__globPaths__", "false").parquet(*paths)
         else:
             rows = reader.parquet(*map(escaped, paths))
-        return rows.select("*", *places(rows)) if self._row_ids else rows
+        more = places(rows) if self._row_ids else []
+        if uri is not None:
+            more.append(rows.metadataColumn("_metadata").getField("file_path").alias(uri))
+        return rows.select("*", *more) if more else rows
 
     def _in_order(self, data: DataFrame, found: Mapping[str, Column]) -> DataFrame:
         """All columns in the table's order; partition columns are nullable too, whatever they hold at the moment."""

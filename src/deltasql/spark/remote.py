@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from deltasql.core.fit import nullable, parse_struct
@@ -20,7 +21,7 @@ from deltasql.core.schema import loose_schema
 from deltasql.data.scan import packed, scan
 from deltasql.objects import is_local
 from deltasql.spark.paths import hadoop_paths, hadoop_root, hadoop_uri
-from deltasql.spark.places import FILE, PLACE_FIELDS, ROW
+from deltasql.spark.places import FILE, ROW, URI_FIELDS, file_id
 from deltasql.spark.session import is_classic
 from deltasql.store import Snapshot
 
@@ -51,13 +52,15 @@ def read_by_workers(
 ) -> DataFrame:
     """The rows of a snapshot, with the places where they lie if those are asked for."""
     schema = StructType.fromJson(nullable(parse_struct(snapshot.metadata.schema_string)))
-    schema = StructType([*schema, *PLACE_FIELDS]) if row_ids else schema
+    schema = StructType([*schema, *URI_FIELDS]) if row_ids else schema
     tasks = packed(replace(snapshot, predicate=None))  # rows are chosen by Spark
-    if not tasks:
-        return spark.createDataFrame([], schema)
-    numbers = spark.range(0, len(tasks), 1, len(tasks))
-    read = _read_with_places if row_ids else _read
-    return numbers.mapInArrow(partial(_in_tasks, read, tasks, dict(options)), schema)
+    if tasks:
+        numbers = spark.range(0, len(tasks), 1, len(tasks))
+        read = _read_with_places if row_ids else _read
+        rows = numbers.mapInArrow(partial(_in_tasks, read, tasks, dict(options)), schema)
+    else:
+        rows = spark.createDataFrame([], schema)
+    return rows.withColumn(FILE, file_id(F.col(FILE))) if row_ids else rows
 
 
 _Read = Callable[[Snapshot, Mapping[str, str]], Iterator[pa.RecordBatch]]

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from deltasql.core.actions import Add, from_dict
@@ -24,10 +24,10 @@ from deltasql.core.fit import Fit
 from deltasql.data.files import FilePlan
 from deltasql.data.rewrite import without_rows
 from deltasql.data.statements import ACTION, DELETE, INSERT, UPDATE, Changed, num_records
-from deltasql.errors import UsageError, ValidationError
+from deltasql.errors import StorageError, UsageError, ValidationError
 from deltasql.progress import Report
 from deltasql.spark.paths import hadoop_paths, hadoop_uri
-from deltasql.spark.places import FILE, ROW
+from deltasql.spark.places import FILE, ROW, file_id
 from deltasql.spark.watching import watched
 from deltasql.spark.write import FrameWrite, explained, usual_width
 from deltasql.store import Snapshot
@@ -38,9 +38,18 @@ PROBLEM = "__deltasql_problem"
 
 _PLACE = "__deltasql_place"
 _MOST_TASKS = 1000
-_SHOWN = 3
+_PLACES = pa.schema([(FILE, pa.string()), (_PLACE, pa.int32())])
 # A task that writes new rows should have this much to write, or there would be a small file from each.
 _TASK_BYTES = 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Loss:
+    """A file that loses rows: what stands for it, its place in the snapshot, and how many."""
+
+    file: int
+    place: int
+    rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,66 +67,67 @@ class RowChanges:
         """Write the files. `once` says that no row can be in there twice, which otherwise is refused."""
         with watched(self.spark, self.report), explained():
             held = changes.localCheckpoint()
-            files, counts = self._count(held, once=once)
-            gone = self._gone(files)
-            kept = self._rewrite(held, gone, files)
+            losses, counts = self._count(held, once=once)
+            kept = self._rewrite(held, losses)
         added = self._add(held, counts) if NEW in held.columns else []
+        gone = self.snapshot.files.take(pa.array(sorted(loss.place for loss in losses), pa.int64()))
         return Changed(gone, kept, added, counts, held.select(f"{OUT}.*") if OUT in held.columns else None)
 
-    def _count(self, held: DataFrame, *, once: bool) -> tuple[dict[str, int], dict[str, int]]:
+    def _count(self, held: DataFrame, *, once: bool) -> tuple[list[_Loss], dict[str, int]]:
         """How many rows each file loses, and how many rows there are of each action."""
         actions = [F.count_if(F.col(ACTION) == action).alias(action) for action in (UPDATE, DELETE, INSERT)]
-        places = [] if once else [F.count_distinct(F.col(ROW)).alias("places")]
+        distinct = [] if once else [F.count_distinct(F.col(ROW)).alias("rows")]
         problem = [F.min(PROBLEM).alias(PROBLEM)] if PROBLEM in held.columns else []
-        rows = held.groupBy(FILE).agg(*actions, *places, *problem).collect()
+        found = held.groupBy(FILE).agg(*actions, *distinct, *problem)
+        rows = found.join(F.broadcast(self._places()), FILE, "left").collect()
         for row in rows if problem else ():
             if row[PROBLEM] is not None:
                 raise ValidationError(
                     f"table {self.snapshot.name}: {row[PROBLEM]}, so nothing was changed: give a value that fits",
                     table=self.snapshot.name,
                 )
-        files = {row[FILE]: row[UPDATE] + row[DELETE] for row in rows if row[FILE] is not None}
-        if not once and any(row["places"] < files[row[FILE]] for row in rows if row[FILE] is not None):
+        told = [row for row in rows if row[FILE] is not None]
+        if len({row[FILE] for row in told}) < len(told) or any(row[_PLACE] is None for row in told):
+            raise StorageError(
+                f"table {self.snapshot.name}: rows of files that cannot be told apart: nothing was changed"
+            )
+        if not once and any(row["rows"] < row[UPDATE] + row[DELETE] for row in told):
             self._refuse_twice(held)
-        return files, {action: sum(row[action] for row in rows) for action in (UPDATE, DELETE, INSERT)}
+        losses = [_Loss(row[FILE], row[_PLACE], row[UPDATE] + row[DELETE]) for row in told]
+        return losses, {action: sum(row[action] for row in rows) for action in (UPDATE, DELETE, INSERT)}
+
+    def _places(self) -> DataFrame:
+        """The place in the snapshot of each file."""
+        paths = hadoop_paths(self.snapshot.location, self.snapshot.files["path"].to_pylist())
+        table = pa.table({FILE: list(map(hadoop_uri, paths)), _PLACE: pa.array(range(len(paths)), pa.int32())})
+        return self.spark.createDataFrame(table.cast(_PLACES)).withColumn(FILE, file_id(F.col(FILE)))
 
     def _refuse_twice(self, held: DataFrame) -> None:
-        twice = held.where(F.col(FILE).isNotNull()).groupBy(FILE, ROW).count().where("count > 1")
-        shown = [_place(row) for row in twice.limit(_SHOWN).collect()]
+        twice = held.where(F.col(FILE).isNotNull()).groupBy(FILE, ROW).count().where("count > 1").count()
         raise UsageError(
-            f"table {self.snapshot.name}: {twice.count()} rows match several rows of the source, and which of them "
-            f"counts would be chance, so nothing was changed. Make the source unique by what it is joined on. "
-            f"The first rows are: {'; '.join(shown)}",
+            f"table {self.snapshot.name}: {twice} rows match several rows of the source, and which of them counts "
+            f"would be chance, so nothing was changed: make the source unique by what it is joined on",
             table=self.snapshot.name,
         )
 
-    def _gone(self, files: Mapping[str, int]) -> pa.Table:
-        uris = self._uris()
-        return self.snapshot.files.filter(pa.array([uri in files for uri in uris], pa.bool_()))
-
-    def _uris(self, files: pa.Table | None = None) -> list[str]:
-        paths = (self.snapshot.files if files is None else files)["path"].to_pylist()
-        return [hadoop_uri(path) for path in hadoop_paths(self.snapshot.location, paths)]
-
     # --- Rows that stay
 
-    def _rewrite(self, held: DataFrame, gone: pa.Table, losses: Mapping[str, int]) -> list[Add]:
+    def _rewrite(self, held: DataFrame, losses: Sequence[_Loss]) -> list[Add]:
         """A file whose rows all go is not written again. The others are, each by a task of its own."""
-        stats = gone["stats"].to_pylist()
-        uris = self._uris(gone)
-        some = [place for place, uri in enumerate(uris) if losses[uri] != num_records(stats[place])]
+        stats = self.snapshot.files["stats"]
+        some = [loss for loss in losses if loss.rows != num_records(stats[loss.place].as_py())]
         if not some:
             return []
-        files = gone.take(some)
-        table = pa.table({FILE: self._uris(files), _PLACE: pa.array(range(len(some)), pa.int32())})
+        files = self.snapshot.files.take(pa.array([loss.place for loss in some], pa.int64()))
+        ids = pa.array([loss.file for loss in some], pa.int64())
+        table = pa.table({FILE: ids, _PLACE: pa.array(range(len(some)), pa.int32())})
         places = F.broadcast(self.spark.createDataFrame(table))
         count = min(len(some), _MOST_TASKS)
         rows = held.select(FILE, ROW).join(places, FILE).select(_PLACE, ROW)
         spread = rows.repartitionById(count, F.col(_PLACE) % count)
         work = partial(_rewrite_files, replace(self.snapshot, files=files, predicate=None), self.plan)
-        return [
-            from_dict(Add, msgspec.json.decode(row["add"])) for row in spread.mapInArrow(work, "add string").collect()
-        ]
+        found = spread.mapInArrow(work, "add string").collect()
+        return [from_dict(Add, msgspec.json.decode(row["add"])) for row in found]
 
     # --- Rows that come
 
@@ -128,10 +138,6 @@ class RowChanges:
         rows = held.where(F.col(NEW).isNotNull()).select(f"{NEW}.*")
         tasks = int(coming * usual_width(self.fit) / _TASK_BYTES) + 1
         return FrameWrite(self.snapshot.name, self.plan, self.fit, self.rules, self.report).run(rows.coalesce(tasks))
-
-
-def _place(row: Row) -> str:
-    return f"row {row[ROW]} of {str(row[FILE]).rpartition('/')[2]}"
 
 
 def _rewrite_files(snapshot: Snapshot, plan: FilePlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

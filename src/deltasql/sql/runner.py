@@ -236,7 +236,7 @@ class Runner:
     def _returning(self, rows: RowStatement, columns: Sequence[str], frame: Any) -> Change:
         """An INSERT that shows its rows: they are a change like others, of no row that was there."""
         target = rows.target
-        places = f"CAST(NULL AS STRING) AS {FILE}, CAST(NULL AS BIGINT) AS {ROW}"
+        places = f"CAST(NULL AS BIGINT) AS {FILE}, CAST(NULL AS BIGINT) AS {ROW}"
         raw = ", ".join(f"{quoted(c)} AS {quoted(raw_name(0, c))}" for c in columns)
         view = self.relations.add(frame)
 
