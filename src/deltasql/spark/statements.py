@@ -33,10 +33,13 @@ from deltasql.data.statements import (
 )
 from deltasql.spark.assignment import assigned
 from deltasql.spark.frames import ddl
+from deltasql.spark.pairs import NUMBER, hinted, numbered, with_unmatched
 from deltasql.spark.row_changes import NEW, OUT, PROBLEM
 
 MERGE_ACTION = "merge_action()"
 _THERE = "__deltasql_there"
+_OLD, _GIVEN = "__deltasql_old", "__deltasql_given"
+"""The table's row and the source's, as structs; null where there is none."""
 
 
 def changes_of(statement: Statement, target: DataFrame, fields: Sequence[Json], table: str) -> DataFrame:
@@ -68,7 +71,11 @@ class _Changes:
 
     def _rows(self, target: DataFrame, fields: Sequence[Json]) -> DataFrame:
         """The rows that change, with the values that they get."""
-        joined = self._joined(target.alias(TARGET))
+        names = [f["name"] for f in fields]
+        if any(clause.of == NOT_MATCHED for clause in self.asked.clauses):
+            joined = self._with_source(target, names)
+        else:
+            joined = self._joined(target.alias(TARGET), names)
         number = self._number()
         chosen = joined if number is None else joined.withColumn(CLAUSE, number).where(F.col(CLAUSE).isNotNull())
         raw = [
@@ -76,28 +83,42 @@ class _Changes:
             for place, clause in enumerate(self.asked.clauses)
             for name, value in clause.values.items()
         ]
-        names = [f["name"] for f in fields]
-        old = F.struct(*(F.col(f"{TARGET}.{quoted(name)}").alias(name) for name in names)).alias(TARGET)
-        given = [] if self.asked.source is None else self.asked.source.columns
-        new = [F.struct(*(F.col(f"{SOURCE}.{quoted(name)}") for name in given)).alias(SOURCE)] if given else []
-        kept = [F.col(FILE), F.col(ROW), old, *new]
-        return chosen.select(*kept, *([] if number is None else [F.col(CLAUSE)]), *raw)
+        kept = [FILE, ROW, _OLD, *([_GIVEN] if self.asked.source is not None else [])]
+        rows = chosen.select(*kept, *([] if number is None else [F.col(CLAUSE)]), *raw)
+        return rows.withColumnsRenamed({_OLD: TARGET, _GIVEN: SOURCE})
 
-    def _joined(self, target: DataFrame) -> DataFrame:
+    def _joined(self, target: DataFrame, names: Sequence[str]) -> DataFrame:
+        """The table's rows that match, by their own names and as structs; with NOT MATCHED BY SOURCE all of them."""
         condition = F.lit(True) if self.asked.condition is None else column(self.asked.condition)
+        old = _struct(TARGET, names).alias(_OLD)
         if self.asked.source is None:
-            return target if self.asked.condition is None else target.where(condition)
-        inserts = any(clause.of == NOT_MATCHED for clause in self.asked.clauses)
-        others = any(clause.of == NOT_MATCHED_BY_SOURCE for clause in self.asked.clauses)
-        how = {(False, False): "inner", (True, False): "right", (False, True): "left", (True, True): "full"}
+            return (target if self.asked.condition is None else target.where(condition)).select("*", old)
         source = self.asked.source.withColumn(_THERE, F.lit(True)).alias(SOURCE)
-        return target.join(source, condition, how[inserts, others])
+        how = "left" if any(clause.of == NOT_MATCHED_BY_SOURCE for clause in self.asked.clauses) else "inner"
+        given = _struct(SOURCE, self.asked.source.columns)
+        there = F.when(F.col(f"{SOURCE}.{_THERE}"), given).alias(_GIVEN)
+        return target.join(source, condition, how).select("*", old, there)
+
+    def _with_source(self, target: DataFrame, names: Sequence[str]) -> DataFrame:
+        """All pairs, and the rows of the source that are in none; with NOT MATCHED BY SOURCE also the table's."""
+        given = self.asked.source.columns
+        source = numbered(self.asked.source)
+        condition = column(self.asked.condition)
+        whole = any(clause.of == NOT_MATCHED_BY_SOURCE for clause in self.asked.clauses)
+        joined = target.alias(TARGET).join(hinted(source).alias(SOURCE), condition, "left" if whole else "inner")
+        number = F.col(f"{SOURCE}.{NUMBER}")
+        row = F.when(number.isNotNull(), _struct(SOURCE, given)).alias(_GIVEN)
+        pairs = joined.select(FILE, ROW, _struct(TARGET, names).alias(_OLD), row, number.alias(NUMBER))
+        found = with_unmatched(pairs, source, _OLD, _GIVEN)
+        # As names of structs, and those of the table's columns by themselves.
+        named = found.select("*", F.col(_OLD).alias(TARGET), F.col(_GIVEN).alias(SOURCE))
+        return named.select("*", *(F.col(f"{_OLD}.{quoted(n)}").alias(n) for n in names if n not in (TARGET, SOURCE)))
 
     def _number(self) -> Column | None:
         """Which clause is the first to apply to a row; None if one applies to all that are left."""
         if self.asked.source is None or (len(self.asked.clauses) == 1 and self._is_plain(self.asked.clauses[0])):
             return None
-        there, given = F.col(f"{TARGET}.{ROW}").isNotNull(), F.col(f"{SOURCE}.{_THERE}").isNotNull()
+        there, given = F.col(ROW).isNotNull(), F.col(_GIVEN).isNotNull()
         which = {MATCHED: there & given, NOT_MATCHED: ~there, NOT_MATCHED_BY_SOURCE: ~given}
         found: Any = F
         for place, clause in enumerate(self.asked.clauses):
@@ -175,6 +196,10 @@ class _Changes:
 def column(value: Any) -> Column:
     """An expression of the user's: a text in Spark's SQL, a Column, or any other value, which stands for itself."""
     return value if isinstance(value, Column) else F.expr(value) if isinstance(value, str) else F.lit(value)
+
+
+def _struct(table: str, names: Sequence[str]) -> Column:
+    return F.struct(*(F.col(f"{table}.{quoted(name)}").alias(name) for name in names))
 
 
 def _seen(name: str) -> str:

@@ -25,7 +25,7 @@ from pyspark.sql import functions as F
 from deltasql.core.actions import Add, from_dict
 from deltasql.core.constraints import Constraint, quoted
 from deltasql.core.fit import Fit
-from deltasql.core.schema import arrow_schema, loose_schema
+from deltasql.core.schema import Json, arrow_schema, loose_schema
 from deltasql.data.align import conformed, violation
 from deltasql.data.files import FilePlan, TableFiles
 from deltasql.errors import UsageError
@@ -158,7 +158,12 @@ def _has_no(schema: Any, kind: str) -> bool:
 
 def usual_width(fit: Fit) -> float:
     """Bytes that a row takes in a file, roughly."""
-    kinds = [field["type"] for field in fit.schema["fields"]]
+    return usual_bytes(fit.schema)
+
+
+def usual_bytes(schema: Json) -> float:
+    """Bytes that a row of a schema takes in a file, roughly."""
+    kinds = [field["type"] for field in schema["fields"]]
     return sum(_WIDTHS.get(kind, _USUAL_WIDTH) if isinstance(kind, str) else _NESTED_WIDTH for kind in kinds)
 
 

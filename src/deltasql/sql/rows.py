@@ -45,7 +45,6 @@ from deltasql.writing import metadata_of
 _THERE = "__deltasql_there"
 EXCLUDED = "excluded"
 """What INSERT … ON CONFLICT calls the rows that are given; RETURNING does not see them."""
-_JOINS = {(False, False): "INNER", (True, False): "RIGHT", (False, True): "LEFT", (True, True): "FULL"}
 
 Scope = tuple[str, list[str]]
 """A name in a statement, and the columns that it has."""
@@ -145,30 +144,23 @@ class RowStatement:
 
     def merged(self, name: str, source: Any, on: Tree, clauses: Sequence[Clause]) -> Change:
         """The change that merging a frame makes."""
-        target = self.target
         shown = self.parsed.shown(spark_sql(on))
         own = self._own(on)
         parameters = merge_parameters(shown, [replace(c, condition=self._shown_sql(c.condition)) for c in clauses])
         self._rename([on, *(part for c in clauses for part in (c.condition, *c.values.values()))])
         for clause in clauses:
             self._qualify(clause, name, source.columns)
-        inserts = any(c.of == NOT_MATCHED for c in clauses)
-        others = any(c.of == NOT_MATCHED_BY_SOURCE for c in clauses)
-        there = self.relations.add(source.selectExpr("*", f"true AS {_THERE}"))
-        columns = ", ".join(f"{quoted(name)}.{quoted(column)}" for column in source.columns)
         raw = [
             f"CASE WHEN {CLAUSE} = {number} THEN {spark_sql(value)} END AS {quoted(raw_name(number, column))}"
             for number, clause in enumerate(clauses)
             for column, value in clause.values.items()
         ]
+        whole = any(c.of == NOT_MATCHED_BY_SOURCE for c in clauses)
+        inserts = any(c.of == NOT_MATCHED for c in clauses)
 
         def rows(frame: Any) -> Any:
-            view = f"{self.relations.add(frame)} AS {quoted(target.name)}"
-            inner = (
-                f"SELECT {target.place()}, struct({columns}) AS {quoted(name)}, "
-                f"{self._number(clauses, name)} AS {CLAUSE} "
-                f"FROM {view} {_JOINS[inserts, others]} JOIN {there} AS {quoted(name)} ON {spark_sql(on)}"
-            )
+            pairs = self._pairs_of(frame, name, source, on, whole=whole, inserts=inserts)
+            inner = f"SELECT *, {self._number(clauses, name)} AS {CLAUSE} FROM {self.relations.add(pairs)}"
             return self.relations.run(
                 f"{self.ctes}SELECT {', '.join(['*', *raw])} FROM ({inner}) WHERE {CLAUSE} IS NOT NULL"
             )
@@ -177,9 +169,26 @@ class RowStatement:
         statement = Statement(tuple(clauses), on, [name], None, self.queries(rows, seen))
         return Change(MERGE, statement, own, parameters, self.reads_itself())
 
+    def _pairs_of(self, frame: Any, name: str, source: Any, on: Tree, *, whole: bool, inserts: bool) -> Any:
+        """Rows that match, as structs; with `whole` also the table's other rows, with `inserts` the source's."""
+        from deltasql.spark.pairs import NUMBER, hinted, numbered, with_unmatched
+
+        there = quoted(NUMBER if inserts else _THERE)
+        held = numbered(source) if inserts else source.selectExpr("*", f"true AS {_THERE}")
+        columns = ", ".join(f"{quoted(name)}.{quoted(column)}" for column in source.columns)
+        given = f"CASE WHEN {quoted(name)}.{there} IS NOT NULL THEN struct({columns}) END AS {quoted(name)}"
+        number = f", {quoted(name)}.{there}" if inserts else ""
+        view = f"{self.relations.add(frame)} AS {quoted(self.target.name)}"
+        other = f"{self.relations.add(hinted(held) if inserts else held)} AS {quoted(name)}"
+        pairs = self.relations.run(
+            f"{self.ctes}SELECT {self.target.place()}, {given}{number} FROM {view} "
+            f"{'LEFT' if whole else 'INNER'} JOIN {other} ON {spark_sql(on)}"
+        )
+        return with_unmatched(pairs, held, self.target.name, name) if inserts else pairs
+
     def _number(self, clauses: Sequence[Clause], name: str) -> str:
         """Which clause is the first to apply to a row."""
-        there, given = f"{quoted(self.target.name)}.{ROW} IS NOT NULL", f"{quoted(name)}.{_THERE} IS NOT NULL"
+        there, given = f"{ROW} IS NOT NULL", f"{quoted(name)} IS NOT NULL"
         which = {
             MATCHED: f"{there} AND {given}",
             NOT_MATCHED: f"NOT ({there})",
@@ -271,7 +280,7 @@ class RowStatement:
         """The values of a clause are computed from structs: each column says which it is of."""
         target, source = (self.target.name, self.target.columns), (name, list(given))
         scopes = {MATCHED: [target, source], NOT_MATCHED: [source], NOT_MATCHED_BY_SOURCE: [target]}[clause.of]
-        for value in clause.values.values():
+        for value in (*clause.values.values(), *([clause.condition] if clause.condition is not None else [])):
             self._qualify_tree(value, scopes)
 
     def _qualify_tree(self, tree: Tree, scopes: Sequence[Scope]) -> None:
