@@ -57,6 +57,10 @@ def test_with_spark(table: deltasql.Table, spark_session: SparkSession) -> None:
     table.overwrite(frame.where("id = 1"), where="id % 2 = 1")
     assert ids(table) == [0, 1, 2, 4, 6, 8]
     assert table.df(version=1).count() == 10
+    table.update({"s": "named_struct('x', 0.5D)"}, where="id IN (4, 6)")
+    table.delete(where="id = 8")
+    assert ids(table, where="s.x = 0.5") == [1, 4, 6]
+    assert ids(table) == [0, 1, 2, 4, 6]
 
 
 def test_without_jars_spark_has_no_file_system(spark_session: SparkSession) -> None:
