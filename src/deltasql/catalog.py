@@ -426,6 +426,13 @@ class Table:
             self._lake.writer.give_up(txn)
             raise
 
+    def insert(self, data: Any, returning: Any = None) -> CommitResult | DataFrame:
+        """Add rows as SQL does: values are cast to the columns' types if those can hold them. `returning` gives the
+        rows back as a DataFrame, with defaults and generated columns."""
+        if returning is None:
+            return self._write(data, WriteOptions(assign=is_spark_frame(data)))
+        return self._change(requests.insert(data, returning, self._lake.session))
+
     def update(
         self, values: Mapping[str, Any], where: Any = None, source: Any = None, returning: Any = None
     ) -> CommitResult | DataFrame:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from deltasql.changing import MERGE, Change
+from deltasql.changing import MERGE, WRITE, Change
 from deltasql.core.changes import TableState
 from deltasql.core.fit import parse_struct
 from deltasql.data.inputs import arrow_rows, is_spark_frame
@@ -39,6 +39,18 @@ _log = logging.getLogger(__name__)
 _PAUSE = 0.05
 Request = Callable[[TableState], Change]
 """A change of a table as it is now: one that is run again finds another table."""
+
+
+def insert(data: Any, returning: Any, session: Session) -> Request:
+    """Add rows, and see what they became: defaults and generated columns included."""
+    frame = session.frame(data)
+
+    def request(state: TableState) -> Change:
+        clause = Clause(INSERT, NOT_MATCHED, None, _same_names(frame.columns, state))
+        parameters = {"mode": "Append", "partitionBy": json.dumps(list(metadata_of(state).partition_columns))}
+        return Change(WRITE, Statement((clause,), "false", frame, _listed(returning)), None, parameters)
+
+    return request
 
 
 def update(
@@ -173,6 +185,11 @@ def merge_parameters(on: Expression, clauses: Sequence[Clause]) -> dict[str, str
 def _values(clause: Clause, given: Sequence[str], state: TableState) -> Mapping[str, Expression]:
     if clause.values is not _ALL:
         return _named(clause.values, state)
+    return _same_names(given, state)
+
+
+def _same_names(given: Sequence[str], state: TableState) -> dict[str, Expression]:
+    """Columns of a source for the table's columns of the same name."""
     from deltasql.core.constraints import quoted
 
     fields = parse_struct(metadata_of(state).schema_string)["fields"]

@@ -53,6 +53,27 @@ def paths(table: deltasql.Table) -> set[str]:
 ALL = {i: i for start in (0, 10, 20) for i in range(start, start + 4)}
 
 
+class TestInsert:
+    def test_rows_with_defaults_are_returned(self, make_table: Make, spark: SparkSession) -> None:
+        table = make_table(schema="id BIGINT, n INT DEFAULT 5, twice BIGINT GENERATED ALWAYS AS (id * 2)")
+        rows = table.insert(spark.sql("SELECT '7' AS id UNION ALL SELECT '8'"), returning="*")
+        assert sorted(map(tuple, rows.collect())) == [(7, 5, 14), (8, 5, 16)]
+        result = table.insert(spark.sql("SELECT '9' AS ID, 1.0 AS n"))
+        assert (result.version, result.metrics["numOutputRows"]) == (2, "1")
+        assert values(table) == {7: 5, 8: 5, 9: 1}
+        assert [entry.operation for entry in table.history(2)] == ["WRITE", "WRITE"]
+
+    def test_what_does_not_fit(self, make_table: Make, spark: SparkSession) -> None:
+        table = make_table(schema="id BIGINT")
+        with pytest.raises(deltasql.ValidationError, match="cannot hold x"):
+            table.insert(spark.sql("SELECT 'x' AS id"), returning="*")
+        with pytest.raises(deltasql.ConstraintViolation, match="id fits BIGINT"):
+            table.insert(spark.sql("SELECT 'x' AS id"))
+        with pytest.raises(deltasql.ValidationError, match="no column for m of the source"):
+            table.insert(spark.sql("SELECT 1 AS m"), returning="*")
+        assert table.version == 0
+
+
 class TestUpdate:
     def test_matching_rows_and_no_others(self, table: deltasql.Table) -> None:
         before = paths(table)
