@@ -656,11 +656,22 @@ class Transaction:
         if txn is None or lake is None:
             raise UsageError("deltasql.begin() knows no lake yet: begin on a lake, deltasql.connect().begin()")
         session = lake.statement_session(txn, drop)
+        with self._all_or_nothing(txn):
+            try:
+                return Runner(session, parsed).run()
+            finally:
+                self._names |= session.names
+                self._wrote = self._wrote or session.wrote
+
+    @contextmanager
+    def _all_or_nothing(self, txn: MultiTableTransaction) -> Iterator[None]:
+        """A statement that fails leaves nothing staged of itself."""
+        mark = txn.mark()
         try:
-            return Runner(session, parsed).run()
-        finally:
-            self._names |= session.names
-            self._wrote = self._wrote or session.wrote
+            yield
+        except BaseException:
+            txn.back_to(mark)
+            raise
 
     def change(self, table: str | Table, request: Request) -> Outcome:
         """Change rows of a table."""
@@ -668,7 +679,8 @@ class Transaction:
         handle = table if isinstance(table, Table) else lake.table(table)
         self._wrote = True
         state = handle.state()
-        outcome = lake.changer.change(txn, state, request(state))
+        with self._all_or_nothing(txn):
+            outcome = lake.changer.change(txn, state, request(state))
         if outcome.changed:
             self._names[handle.id] = handle.name
         return outcome
@@ -709,7 +721,7 @@ class Transaction:
             except DeltaSqlError:
                 self._give_up()
                 raise
-            self.versions = {self._names[table_id]: version for table_id, version in landed.items()}
+            self.versions = {self._names.get(table_id, table_id): version for table_id, version in landed.items()}
             if not landed:
                 self._give_up()
         self._release()

@@ -16,7 +16,16 @@ from deltasql.core.fit import fit, parse_struct
 from deltasql.data.carve import carve_partitions
 from deltasql.data.checks import exact_filter
 from deltasql.data.files import FilePlan, count_rows
-from deltasql.data.statements import DELETE, INSERT, NOT_MATCHED_BY_SOURCE, UPDATE, Changed, Statement, num_records
+from deltasql.data.statements import (
+    DELETE,
+    INSERT,
+    NOT_MATCHED_BY_SOURCE,
+    UPDATE,
+    Changed,
+    Fields,
+    Statement,
+    num_records,
+)
 from deltasql.errors import UnsupportedFeature
 from deltasql.progress import showing
 from deltasql.store import Snapshot
@@ -41,6 +50,8 @@ class Change:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     reads_itself: bool = False
     """Does it read the table in other ways than by its rows that match?"""
+    own_is_all: bool = False
+    """Does the whole condition speak of the table alone?"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +122,9 @@ class RowChanger:
         if statement.condition is None:
             return Changed(snapshot.files, counts=_counted(snapshot.files))
         predicate = snapshot.predicate
-        if predicate is None or not predicate.partition_only or not isinstance(statement.condition, str):
+        if predicate is None or not predicate.partition_only or not change.own_is_all or change.own is None:
             return None
-        goes = exact_filter(statement.condition, snapshot.metadata.schema_string, snapshot.name)
+        goes = exact_filter(change.own, snapshot.metadata.schema_string, snapshot.name)
         if goes is None:
             return None
         gone = carve_partitions(snapshot, goes).gone
@@ -128,8 +139,9 @@ class RowChanger:
 
         config = self._writer.config_of(snapshot.metadata)
         struct = parse_struct(snapshot.metadata.schema_string)
+        fields = Fields(struct["fields"], snapshot.metadata.partition_columns)
         target = read_snapshot(spark, snapshot, fast=config["spark.fast_scan"], options=self._options, row_ids=True)
-        frame = changes_of(change.statement, target, struct["fields"], snapshot.name)
+        frame = changes_of(change.statement, target, fields, snapshot.name)
         plan: FilePlan = self._writer.begin(txn, state, snapshot.metadata)
         given: Any = struct
         if NEW in frame.columns:
@@ -138,7 +150,7 @@ class RowChanger:
         asked = rules(fitted, snapshot.metadata.configuration, None)
         with showing(config["progress"], f"{change.operation.lower()} {snapshot.name}") as report:
             making = RowChanges(spark, snapshot, plan, fitted, asked, report)
-            return making.make(frame, once=change.statement.source is None)
+            return making.make(frame, once=change.operation == DELETE and change.statement.source is None)
 
     def _reads(self, change: Change, changed: Changed) -> Reads:
         """Rows that match are in the files that were changed; those that others add are told by the predicate."""

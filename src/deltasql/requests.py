@@ -57,27 +57,30 @@ def update(
     values: Mapping[str, Expression], where: Expression | None, source: Any, returning: Any, session: Session
 ) -> Request:
     """Give columns of some rows other values."""
-    frame = session.source(source)
+    given = session.kept(source)
 
     def request(state: TableState) -> Change:
         if not values:
             raise UsageError(f"table {state.name}: an update needs a column and its value", table=state.name)
         clause = Clause(UPDATE, values=_named(values, state))
-        return _change(Statement((clause,), where, frame, _listed(returning)), state)
+        return _change(Statement((clause,), where, session.source(given), _listed(returning)), state, given)
 
     return request
 
 
 def delete(where: Expression | None, source: Any, returning: Any, session: Session) -> Request:
     """Take rows out."""
-    frame = session.source(source)
-    return lambda state: _change(Statement((Clause(DELETE),), where, frame, _listed(returning)), state)
+    given = session.kept(source)
+    clauses = (Clause(DELETE),)
+    return lambda state: _change(Statement(clauses, where, session.source(given), _listed(returning)), state, given)
 
 
-def _change(statement: Statement, state: TableState) -> Change:
+def _change(statement: Statement, state: TableState, source: Any) -> Change:
     where = statement.condition
     shown = json.dumps([] if where is None else [str(where)], ensure_ascii=False)
-    return Change(statement.clauses[0].action, statement, _own(where, state), {"predicate": shown})
+    own, whole = _own(where, state)
+    itself = _is_table(source) and source.id == state.table_id
+    return Change(statement.clauses[0].action, statement, own, {"predicate": shown}, itself, whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,10 @@ class Session:
     """Where sources become frames."""
 
     spark: Callable[[], SparkSession]
+
+    def kept(self, data: Any) -> Any:
+        """Rows of any kind so that they can be read again; a table of a lake is read anew each time."""
+        return data if data is None or _is_table(data) else self.frame(data)
 
     def source(self, data: Any) -> DataFrame | None:
         """Rows of any kind as a frame, if there are any."""
@@ -95,7 +102,7 @@ class Session:
         if is_spark_frame(data):
             frame: DataFrame = data
             return frame
-        if hasattr(data, "df") and hasattr(data, "history"):  # a table of a lake
+        if _is_table(data):
             return data.df()
         return self.spark().createDataFrame(arrow_rows(data, "the source").reader.read_all())
 
@@ -147,6 +154,11 @@ class Merge:
         return replace(self, clauses=(*self.clauses, clause))
 
 
+def _is_table(data: Any) -> bool:
+    """Is it a table of a lake?"""
+    return hasattr(data, "df") and hasattr(data, "history")
+
+
 _ALL: Mapping[str, Expression] = {"*": f"{SOURCE}.*"}
 
 
@@ -158,12 +170,14 @@ def merge(source: Any, on: Expression, clauses: Sequence[Clause], returning: Any
     """Bring rows of a source into a table."""
     if on is None:
         raise UsageError("a merge needs a condition by which rows match: on='t.id = s.id'")
-    given = session.frame(source)
+    kept = session.kept(source)
 
     def request(state: TableState) -> Change:
+        given = session.frame(kept)
         named = tuple(replace(c, values=_values(c, given.columns, state)) for c in clauses)
         statement = Statement(named, on, given, _listed(returning))
-        return Change(MERGE, statement, _own(on, state), merge_parameters(on, named))
+        own, _ = _own(on, state)
+        return Change(MERGE, statement, own, merge_parameters(on, named))
 
     return request
 
@@ -210,7 +224,7 @@ def _named(values: Mapping[str, Expression], state: TableState) -> dict[str, Exp
     known = {f["name"].lower(): f for f in fields}
     found: dict[str, Expression] = {}
     for name, value in values.items():
-        one = known.get(name.removeprefix(f"{TARGET}.").lower())
+        one = known.get(name.lower()) or known.get(name.removeprefix(f"{TARGET}.").lower())
         if one is None:
             near = get_close_matches(name.lower(), known, n=1)
             hint = f"did you mean {known[near[0]]['name']!r}?" if near else f"there are {', '.join(known)}"
@@ -221,13 +235,14 @@ def _named(values: Mapping[str, Expression], state: TableState) -> dict[str, Exp
     return found
 
 
-def _own(condition: Expression | None, state: TableState) -> str | None:
+def _own(condition: Expression | None, state: TableState) -> tuple[str | None, bool]:
+    """The part of a condition that speaks of the table alone, and whether that is all of it."""
     if not isinstance(condition, str):
-        return None
-    from deltasql.core.conjuncts import own_part  # brings sqlglot, which is slow to import
+        return None, False
+    from deltasql.core.conjuncts import is_own, own_part  # brings sqlglot, which is slow to import
 
-    fields = parse_struct(metadata_of(state).schema_string)["fields"]
-    return own_part(condition, {TARGET}, [f["name"] for f in fields])
+    columns = [f["name"] for f in parse_struct(metadata_of(state).schema_string)["fields"]]
+    return own_part(condition, {TARGET}, columns), is_own(condition, {TARGET}, columns)
 
 
 def run_again(attempt: Callable[[], T], retries: int) -> T:

@@ -46,6 +46,13 @@ class _Staged:
     create: NewTable | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a transaction had staged at some moment."""
+
+    staged: Mapping[str, _Staged]
+
+
 class MultiTableTransaction:
     """Stages actions for any number of tables and commits them at once. Single use.
 
@@ -154,6 +161,14 @@ class MultiTableTransaction:
         if staged is not None:
             changes = replace(staged.changes, adds=(), removes=(), cdc=())
             self._staged[state.table_id] = replace(staged, changes=changes)
+
+    def mark(self) -> Mark:
+        """What is staged now, to come back to."""
+        return Mark(dict(self._staged))
+
+    def back_to(self, mark: Mark) -> None:
+        """Forget what was staged since."""
+        self._staged = dict(mark.staged)
 
     def _state(self, table_id: str | UUID) -> TableState:
         staged = self._staged.get(str(table_id))

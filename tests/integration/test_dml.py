@@ -336,7 +336,54 @@ class TestTypes:
         }
 
 
+class TestOddities:
+    def test_a_generator_is_refused(self, table: deltasql.Table) -> None:
+        with pytest.raises(deltasql.UsageError, match="nothing was changed"):
+            table.update({"n": "explode(array(7, 8))"}, where="id IN (1, 2)")
+        assert values(table) == ALL
+
+    def test_columns_that_are_called_as_the_rows_are(self, make_table: Make, spark: SparkSession) -> None:
+        table = make_table(schema="id BIGINT, t INT, s STRING")
+        table.append(pa.table({"id": [1], "t": pa.array([5], pa.int32()), "s": ["x"]}))
+        source = pa.table({"id": [1], "v": ["new"]})
+        rows = table.update({"s": "s.v"}, where="t.id = s.id", source=source, returning="*").collect()
+        assert [tuple(row) for row in rows] == [(1, 5, "new")]
+        table.merge(source, on="t.id = s.id").when_matched_update({"t": "t.t + 1"}).when_not_matched_insert(
+            {"id": "s.id"}
+        ).execute()
+        assert values(table, "t") == {1: 6}
+
+    def test_an_empty_text_is_the_null_partition(self, make_table: Make, spark: SparkSession) -> None:
+        table = make_table(schema="id BIGINT, p STRING", partition_by=["p"])
+        table.append(pa.table({"id": [1], "p": ["a"]}))
+        assert [tuple(row) for row in table.update({"p": "''"}, returning="*").collect()] == [(1, None)]
+        assert values(table, "p") == {1: None}
+
+    def test_a_partition_and_a_field_of_a_struct(self, make_table: Make, spark: SparkSession) -> None:
+        table = make_table(schema="id BIGINT, p STRING, a STRUCT<x: BIGINT>", partition_by=["p"])
+        table.append(pa.table({"id": [1, 2], "p": ["a", "a"], "a": [{"x": 1}, {"x": 2}]}))
+        table.delete("p = 'a' AND a.x = 1")
+        assert values(table, "p") == {2: "a"}
+
+
 class TestConcurrency:
+    def test_a_source_that_is_the_table_is_read_again(
+        self, table: deltasql.Table, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with during_next_change(table, lambda: table.update({"n": "n + 100"}, where="id = 1"), monkeypatch):
+            table.update({"n": "s.n + 1"}, where="t.id = s.id AND t.id = 1", source=table)
+        assert values(table) == ALL | {1: 102}
+
+    def test_a_source_that_is_the_table_is_read(self, table: deltasql.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Each takes the other's value: whichever is second sees what the first did."""
+
+        def other() -> None:
+            table.update({"n": "s.n"}, where="t.id = 11 AND s.id = 1", source=table)
+
+        with during_next_change(table, other, monkeypatch):
+            table.update({"n": "s.n"}, where="t.id = 1 AND s.id = 11", source=table)
+        assert values(table) == ALL | {11: 1, 1: 1}
+
     def test_statements_on_different_files_both_commit(
         self, table: deltasql.Table, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:

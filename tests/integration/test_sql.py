@@ -342,3 +342,113 @@ class TestTransactions:
             tx.sql(f"INSERT INTO {orders.name} (id) VALUES (7)")
             tx.sql(f"SELECT * FROM {orders.name}")
         assert orders.version == 1
+
+
+class TestNothingIsLeftOut:
+    """What is not understood is refused: to leave it out would change other rows than were meant."""
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "TRUNCATE TABLE ns.orders PARTITION (day = 'a')",
+            "TRUNCATE ns.orders, ns.orders",
+            "DELETE FROM ns.orders TABLESAMPLE (1 PERCENT)",
+            "DELETE FROM ns.orders a JOIN ns.orders b ON a.id = b.id + 1",
+            "DELETE FROM ns.orders FOR VERSION AS OF 0 WHERE id = 1",
+            "UPDATE ns.orders a JOIN ns.orders b ON a.id = b.id SET day = 'z'",
+            "UPDATE ns.orders TABLESAMPLE (1 PERCENT) SET day = 'z'",
+            "INSERT OVERWRITE ns.orders SELECT 1, 'x', 2",
+            "INSERT INTO ns.orders PARTITION (day = 'q') SELECT 9",
+            "INSERT OR REPLACE INTO ns.orders VALUES (1, 'x', 2)",
+            "EXPLAIN WITH d AS (DELETE FROM ns.orders RETURNING *) SELECT * FROM d",
+            "WITH d AS (DELETE FROM ns.orders) SELECT * FROM d",
+            "UPDATE ns.orders SET other.day = 'z'",
+            "UPDATE ns.orders SET day[1] = 'z'",
+            "COPY (SELECT 1) TO 'x.csv'",
+            "CREATE TEMPORARY TABLE ns.x (id INT)",
+            "CREATE TABLE ns.x (n NUMERIC)",
+        ],
+    )
+    def test_refused(self, sql: Run, orders: deltasql.Table, text: str) -> None:
+        with pytest.raises(deltasql.UsageError):
+            sql(text)
+        assert (orders.version, len(rows(orders))) == (1, 3)
+
+    def test_a_field_of_a_struct_is_not_a_column(self, sql: Run, lake: deltasql.Lake, namespace: str) -> None:
+        sql("CREATE TABLE ns.s AS SELECT 1 AS id, struct(5 AS id, 6 AS y) AS o")
+        with pytest.raises(deltasql.ValidationError, match="give all of it"):
+            sql("UPDATE ns.s SET o.id = 9")
+        sql(
+            "MERGE INTO ns.s t USING (SELECT 1 AS k) s ON t.id = s.k WHEN MATCHED AND o.y = 6 THEN UPDATE SET id = o.id + k"
+        )
+        assert lake.table(f"{namespace}.s").arrow()["id"].to_pylist() == [6]
+        for value in ("struct(5, 6)", "named_struct('id', 5, 'z', 9)", "named_struct('id', 'abc')"):
+            with pytest.raises(deltasql.ValidationError, match=r"o"):
+                sql(f"UPDATE ns.s SET o = {value}")
+
+
+class TestAsPostgres:
+    def test_full_names_in_subqueries(self, sql: Run, orders: deltasql.Table) -> None:
+        assert sql("SELECT ns.orders.id FROM ns.orders WHERE ns.orders.day = 'b'") == [(2,)]
+        sql("DELETE FROM ns.orders AS o WHERE EXISTS (SELECT 1 FROM ns.orders WHERE ns.orders.id = o.id + 2)")
+        assert [row[0] for row in rows(orders)] == [2, 3]
+
+    def test_keys_are_compared_as_the_column_has_them(self, sql: Run, lake: deltasql.Lake, namespace: str) -> None:
+        sql("CREATE TABLE ns.days (day DATE, k TEXT, n INT)")
+        sql("INSERT INTO ns.days VALUES ('2026-01-01', '01', 1), ('2026-01-02', '1', 1)")
+        sql(
+            "INSERT INTO ns.days (day, n) SELECT TIMESTAMP '2026-01-01 10:00:00', 2 ON CONFLICT (day) DO UPDATE SET n = n + EXCLUDED.n"
+        )
+        sql("INSERT INTO ns.days (k, n) VALUES (1, 9) ON CONFLICT (k) DO UPDATE SET n = EXCLUDED.n")
+        found = lake.table(f"{namespace}.days").arrow().sort_by("day").to_pylist()
+        assert [(row["k"], row["n"]) for row in found] == [("01", 3), ("1", 9)]
+
+    def test_numbers(self, sql: Run, lake: deltasql.Lake, namespace: str) -> None:
+        assert sql("SELECT 1.57::numeric") == [(D("1.57"),)]
+        sql("CREATE TABLE ns.n (id INT, f REAL)")
+        sql("INSERT INTO ns.n (id) SELECT 2.7")
+        assert sql("INSERT INTO ns.n (id) SELECT CAST(2.7 AS DOUBLE) RETURNING id") == [(3,)]
+        sql("UPDATE ns.n SET id = id + 0.5")
+        assert lake.table(f"{namespace}.n").arrow()["id"].to_pylist() == [4, 4]
+        for statement in (
+            "UPDATE ns.n SET f = CAST(1e300 AS DOUBLE PRECISION)",
+            "INSERT INTO ns.n (f) SELECT CAST(1e300 AS DOUBLE PRECISION)",
+        ):
+            with pytest.raises(deltasql.UsageError, match="f"):
+                sql(statement)
+
+    def test_default_of_a_generated_column(self, sql: Run) -> None:
+        sql("CREATE TABLE ns.g (id BIGINT, twice BIGINT GENERATED ALWAYS AS (id * 2) STORED)")
+        assert sql("INSERT INTO ns.g (id, twice) VALUES (4, DEFAULT), (5, DEFAULT) RETURNING twice") == [(8,), (10,)]
+        sql("UPDATE ns.g SET id = id + 1, twice = DEFAULT")
+        assert sorted(sql("SELECT twice FROM ns.g")) == [(10,), (12,)]
+
+    def test_csv(self, sql: Run, lake: deltasql.Lake, namespace: str, tmp_path: Path) -> None:
+        sql("CREATE TABLE ns.c (a TEXT, b TEXT)")
+        (tmp_path / "x.csv").write_text('"a""b","C:\\"\n"",\n"two\nlines",x\n')
+        (tmp_path / "x.tsv").write_text("p\tq,r\n")
+        sql(f"COPY ns.c FROM '{tmp_path}/x.csv'")
+        sql(f"COPY ns.c FROM '{tmp_path}/x.tsv'")
+        found = lake.table(f"{namespace}.c").arrow().to_pylist()
+        assert {tuple(row.values()) for row in found} == {
+            ('a"b', "C:\\"),
+            ("", None),
+            ("two\nlines", "x"),
+            ("p", "q,r"),
+        }
+
+
+class TestFailures:
+    def test_a_statement_that_fails_leaves_nothing_staged(
+        self, sql: Run, orders: deltasql.Table, lake: deltasql.Lake
+    ) -> None:
+        sql("CREATE TABLE ns.strict (id BIGINT, n INT NOT NULL)")
+        strict = orders.name.replace("orders", "strict")
+        tx = lake.begin()
+        tx.sql(f"INSERT INTO {strict} VALUES (1, 1)")
+        with pytest.raises(deltasql.UsageError):
+            tx.sql(f"WITH d AS (DELETE FROM {orders.name} RETURNING *) INSERT INTO {strict} SELECT id, NULL FROM d")
+        with pytest.raises(deltasql.ConstraintViolation):
+            tx.sql(f"ALTER TABLE {orders.name} ADD COLUMN c INT, ADD CONSTRAINT k CHECK (id > 100)")
+        assert tx.commit() == {strict: 1}
+        assert (orders.version, len(rows(orders))) == (1, 3)

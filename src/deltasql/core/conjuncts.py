@@ -23,8 +23,9 @@ def own_part(condition: Any, names: Collection[str], columns: Iterable[str]) -> 
 
 
 def is_own(condition: Any, names: Collection[str], columns: Iterable[str]) -> bool:
-    """Does a tree use columns of the table and nothing else?"""
-    return _is_own(condition, {name.lower() for name in names}, {column.lower() for column in columns})
+    """Does a condition use columns of the table and nothing else?"""
+    tree = _tree(condition)
+    return tree is not None and _is_own(tree, {name.lower() for name in names}, {column.lower() for column in columns})
 
 
 def _tree(condition: Any) -> Any:

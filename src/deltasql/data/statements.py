@@ -39,6 +39,14 @@ class Clause:
     """The values of columns; an update leaves the others as they are, an insert leaves them out."""
 
 
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """A table's columns, in Delta's words, and which of them are its partition columns."""
+
+    all: Sequence[Any]
+    partitions: Sequence[str]
+
+
 def raw_name(clause: int, column: str) -> str:
     """The column that has the value which a clause gives to a column."""
     return f"__deltasql_{clause}_{column}"

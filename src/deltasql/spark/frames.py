@@ -42,9 +42,11 @@ def _column(fit: Fit, field: Json, given: DeltaType | None) -> Column:
         value = F.expr(default) if default is not None else F.lit(None)
         return value.cast(wanted).alias(name)
     source = F.col(quoted(fit.sources[name]))
-    if name in fit.narrowed or name in fit.assigned:
+    if name in fit.narrowed:
         # A value that does not fit becomes null here and is found by its condition.
         return F.expr(f"try_cast({quoted(fit.sources[name])} AS {wanted})").alias(name)
+    if name in fit.assigned:
+        return F.expr(assigned_sql(quoted(fit.sources[name]), given, field["type"])).alias(name)
     return shaped(source, given, field["type"]).alias(name)
 
 
@@ -95,6 +97,16 @@ def ddl(type_: DeltaType) -> str:
     return f"map<{ddl(type_['keyType'])}, {ddl(type_['valueType'])}>"
 
 
+WHOLE = ("byte", "short", "integer", "long")
+
+
+def assigned_sql(value: str, given: DeltaType, wanted: DeltaType) -> str:
+    """A value that a column of another type takes, as SQL casts it: fractions are rounded, and what the column cannot
+    hold is null."""
+    rounds = wanted in WHOLE and given not in (*WHOLE, "string")
+    return f"try_cast({f'round({value})' if rounds else value} AS {ddl(wanted)})"
+
+
 def rules(fit: Fit, configuration: Mapping[str, str], where: str | None) -> list[Constraint]:
     """What is to hold for the aligned rows: the table's constraints, that generated columns are what they say, and the
     condition that the rows take the place of others by."""
@@ -119,7 +131,11 @@ def narrowing(fit: Fit, given: Json) -> list[Constraint]:
         found.append(Constraint(f"{name} fits {ddl(types[name]).upper()}", f"{cast} <=> {quoted(source)}"))
     for name in fit.assigned:
         source = quoted(fit.sources[name])
-        holds = f"{source} IS NULL OR try_cast({source} AS {ddl(types[name])}) IS NOT NULL"
+        cast = assigned_sql(source, wide[fit.sources[name]], types[name])
+        holds = f"{source} IS NULL OR {cast} IS NOT NULL"
+        if types[name] == "float":
+            infinite = "float('inf')"
+            holds = f"({holds}) AND (coalesce(abs({cast}) < {infinite}, true) OR abs(double({source})) = {infinite})"
         found.append(Constraint(f"{name} fits {ddl(types[name]).upper()}", holds))
     return found
 

@@ -106,7 +106,8 @@ class RowChanges:
         twice = held.where(F.col(FILE).isNotNull()).groupBy(FILE, ROW).count().where("count > 1").count()
         raise UsageError(
             f"table {self.snapshot.name}: {twice} rows match several rows of the source, and which of them counts "
-            f"would be chance, so nothing was changed: make the source unique by what it is joined on",
+            f"would be chance, so nothing was changed: make the source unique by what it is joined on (and values "
+            f"single ones)",
             table=self.snapshot.name,
         )
 

@@ -28,6 +28,7 @@ from deltasql.data.statements import (
     TARGET,
     UPDATE,
     Clause,
+    Fields,
     Statement,
     raw_name,
 )
@@ -42,14 +43,15 @@ _OLD, _GIVEN = "__deltasql_old", "__deltasql_given"
 """The table's row and the source's, as structs; null where there is none."""
 
 
-def changes_of(statement: Statement, target: DataFrame, fields: Sequence[Json], table: str) -> DataFrame:
+def changes_of(statement: Statement, target: DataFrame, fields: Fields, table: str) -> DataFrame:
     """The frame of changes that a statement makes of a table's rows, which come with their places."""
-    return _Changes(statement).changes(target, fields, table)
+    return _Changes(statement, frozenset(fields.partitions)).changes(target, fields.all, table)
 
 
 @dataclass(frozen=True, slots=True)
 class _Changes:
     asked: Statement
+    partitions: frozenset[str]
 
     def changes(self, target: DataFrame, fields: Sequence[Json], table: str) -> DataFrame:
         queries = self.asked.queries
@@ -149,6 +151,8 @@ class _Changes:
                 value, problem = _left_out(clause, one, self._target), None
                 if one["name"] in clause.values:
                     value, problem = assigned(F.col(quoted(raw)), types[raw], one, table)
+                if one["name"] in self.partitions and one["type"] == "string":
+                    value = F.when(value != "", value)  # no directory tells an empty text from null
                 values.append(value.alias(one["name"]))
                 problems += [] if problem is None else [problem]
             found.append(F.struct(*values))
@@ -185,7 +189,7 @@ class _Changes:
         found: list[Column] = []
         for one in self.asked.returning or ():
             if isinstance(one, str) and one.strip() in ("*", f"{TARGET}.*"):
-                found += [F.col(quoted(name)) for name in names]
+                found += [F.col(quoted(_seen(name))).alias(name) for name in names]
             elif isinstance(one, str) and one.strip().lower() == MERGE_ACTION:
                 found.append(F.col(ACTION).alias("merge_action"))
             else:

@@ -123,7 +123,7 @@ def _properties(properties: Tree | None, parsed: Parsed) -> Iterator[tuple[str, 
                 yield "comment", item.this.name
             case exp.FileFormatProperty() if item.this.name.lower() in ("delta", "deltasql"):
                 pass
-            case exp.Property():
+            case exp.Property() if "value" in item.args:
                 plain[_key(item.this)] = item.args["value"].name
             case _:
                 raise refused(parsed.text, f"cannot be run: tables have no {item.sql(dialect='postgres')}")

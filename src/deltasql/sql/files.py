@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from deltasql.sql.parse import Tree, refused
 
+_EMPTY = "\ue000 empty \ue000"
 _FORMATS = {"csv": "csv", "txt": "csv", "tsv": "csv", "parquet": "parquet", "json": "json", "ndjson": "json"}
 _CSV = {"delimiter": "sep", "null": "nullValue", "quote": "quote", "escape": "escape", "encoding": "encoding"}
 
@@ -29,13 +30,19 @@ def copied_rows(spark: Any, tree: Tree, columns: Sequence[str], text: str, *, na
         frame = spark.read.format(form).load(file.name)
         return frame.select(*columns) if named else frame
     header = (options.pop("header", "false") or "true").lower() in ("true", "on", "1", "match")  # HEADER alone is on
-    reader = spark.read.options(**{_CSV[key]: value for key, value in options.items() if value is not None})
-    reader = reader.option("mode", "FAILFAST")
+    # As PostgreSQL reads them: a quote is doubled inside quotes, lines may break there, and "" is an empty text.
+    usual = {"escape": '"', "multiLine": "true", "mode": "FAILFAST", "emptyValue": _EMPTY}
+    usual |= {"sep": "\t"} if kind.lower() == "tsv" else {}
+    reader = spark.read.options(**usual).options(**{_CSV[key]: value for key, value in options.items() if value})
     if header:
-        frame = reader.option("header", "true").csv(file.name)
+        frame = _with_empty(reader.option("header", "true").csv(file.name))
         return frame.select(*columns) if named else frame
     schema = ", ".join(f"`{column}` STRING" for column in columns)
-    return reader.schema(schema).option("enforceSchema", "false").csv(file.name)
+    return _with_empty(reader.schema(schema).csv(file.name))
+
+
+def _with_empty(frame: Any) -> Any:
+    return frame.replace(_EMPTY, "")
 
 
 def _plain(value: Tree | None) -> str | None:

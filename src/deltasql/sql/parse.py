@@ -48,6 +48,7 @@ def parse(text: str, params: Sequence[Any] | Mapping[str, Any] | None = None) ->
     body = text[explain.end() :] if explain else text
     _check_kind(text, body)
     tree = _tree(body if params is None or isinstance(params, Mapping) else _numbered(body))
+    _size_decimals(text, tree)
     return Parsed(text, tree, _bound(tree, params), explain is not None)
 
 
@@ -74,6 +75,18 @@ def _tree(text: str) -> Tree:
     if len(found) != 1:
         raise refused(text, f"holds {len(found)} statements: run them one at a time, or in a transaction")
     return found[0]
+
+
+def _size_decimals(text: str, tree: Tree) -> None:
+    """NUMERIC holds any number in PostgreSQL, and whole ones in Spark: a column says how many digits it has, a cast
+    takes as many as there can be."""
+    for kind in tree.find_all(exp.DataType):
+        if kind.this == exp.DataType.Type.DECIMAL and not kind.expressions:
+            if isinstance(tree, exp.Create | exp.Alter) and kind.find_ancestor(exp.ColumnDef):
+                raise refused(
+                    text, "cannot be run: a column of type NUMERIC says how many digits it has: NUMERIC(10, 2)"
+                )
+            kind.set("expressions", [exp.DataTypeParam(this=exp.Literal.number(n)) for n in (38, 18)])
 
 
 def _numbered(text: str) -> str:

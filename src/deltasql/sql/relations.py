@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +14,8 @@ from deltasql.errors import TableNotFound, UsageError
 from deltasql.sql.literals import literal
 from deltasql.sql.parse import Tree
 
-VIEW = "__deltasql_view"
+VIEW = f"__deltasql_{secrets.token_hex(8)}_view"
+"""Nobody can write a text that looks like the name of a view."""
 # Spark reads files by these: FROM parquet."/data/x".
 _FORMATS = {"parquet", "csv", "json", "orc", "text", "delta"}
 
@@ -46,12 +48,14 @@ class Relations:
     def resolve(self, tree: Tree) -> None:
         """Let the tables of a tree be frames."""
         local = self.local | {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
-        for table in list(tree.find_all(exp.Table)):
+        for table in sorted(tree.find_all(exp.Table), key=lambda table: -table.depth):  # subqueries first
             name = table_name(table)
             bare = name.lower() if not table.args.get("db") else ""
             if name.startswith(VIEW) or bare in local or not isinstance(table.this, exp.Identifier):
                 continue
             if bare in self.known:
+                if self.known[bare] is None:
+                    raise UsageError(f"{name} returns no rows to read: its statement has no RETURNING", value=name)
                 self._replace(table, self.known[bare])
             elif (state := self.find(name)) is not None:
                 self.read.add(state.table_id)
@@ -60,13 +64,21 @@ class Relations:
                 raise TableNotFound(name)
 
     def _replace(self, table: Tree, frame: Any) -> None:
-        alias = table.args.get("alias")
-        if alias is None:
+        if table.args.get("alias") is None:
             table.set("alias", exp.TableAlias(this=exp.to_identifier(table.name, quoted=True)))
+        self._rename_columns(table)
         table.set("version", None)
         table.set("db", None)
         table.set("catalog", None)
         table.set("this", exp.to_identifier(self.add(frame)))
+
+    def _rename_columns(self, table: Tree) -> None:
+        """Columns that say the table's full name are of the view that takes its place, in its own query."""
+        query = table.find_ancestor(exp.Select) if table.args.get("db") else None
+        for column in query.find_all(exp.Column) if query is not None else ():
+            if (column.text("db"), column.text("table")) == (table.text("db"), table.name):
+                column.set("db", None)
+                column.set("table", exp.to_identifier(table.alias, quoted=True))
 
     def run(self, text: str) -> Any:
         """A frame of a query in Spark's SQL."""

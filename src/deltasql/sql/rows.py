@@ -18,7 +18,7 @@ from deltasql.changing import MERGE, Change
 from deltasql.core.changes import TableState
 from deltasql.core.conjuncts import is_own, own_part
 from deltasql.core.constraints import quoted
-from deltasql.core.fit import DEFAULT, parse_struct
+from deltasql.core.fit import DEFAULT, GENERATED, parse_struct
 from deltasql.data.statements import (
     ACTION,
     CLAUSE,
@@ -130,7 +130,7 @@ class RowStatement:
         simple = own if where is not None and not sources and is_own(where, {target.name}, target.columns) else where
         statement = Statement((clause,), simple, names or None, None, self.queries(rows, names))
         parameters = {"predicate": json.dumps([shown] if shown else [], ensure_ascii=False)}
-        return Change(clause.action, statement, own, parameters, self.reads_itself())
+        return Change(clause.action, statement, own, parameters, self.reads_itself(), simple is own)
 
     def merge(self) -> Change:
         """The change that a MERGE makes."""
@@ -234,11 +234,22 @@ class RowStatement:
         seen: set[str] = set()
         for item in items:
             for column, value in self._pairs(item):
-                field = self.target.column(column.name)
+                field = self.target.column(self._assigned_name(column))
                 if field["name"] in seen:
                     raise self.refused(f"gives column {field['name']!r} two values")
                 seen.add(field["name"])
-                yield field["name"], default_of(field, value) or exp.Null()
+                if not (is_default(value) and GENERATED in (field.get("metadata") or {})):
+                    yield field["name"], default_of(field, value) or exp.Null()
+
+    def _assigned_name(self, column: Tree) -> str:
+        qualifier = ".".join(part.name for part in column.parts[:-1]) if isinstance(column, exp.Column) else ""
+        own = {"", self.target.name.lower(), self.target.state.name.lower()}
+        if not isinstance(column, exp.Column) or qualifier.lower() not in own:
+            raise self.refused(
+                f"assigns to {column.sql(dialect='postgres')}: SET names columns of the table; to change a part of one "
+                f"give all of it"
+            )
+        return str(column.name)
 
     def _pairs(self, item: Tree) -> Iterable[tuple[Tree, Tree]]:
         """`a = 1`, or `(a, b) = (1, 2)`."""
@@ -270,29 +281,34 @@ class RowStatement:
         for part in parts:
             if part is None:
                 continue
+            self.relations.resolve(part)
             for column in part.find_all(exp.Column):
                 if column.args.get("db") and (column.text("db"), column.text("table")) == (namespace, table):
                     column.set("db", None)
                     column.set("table", exp.to_identifier(self.target.name, quoted=True))
-            self.relations.resolve(part)
 
     def _qualify(self, clause: Clause, name: str, given: Sequence[str]) -> None:
         """The values of a clause are computed from structs: each column says which it is of."""
         target, source = (self.target.name, self.target.columns), (name, list(given))
-        scopes = {MATCHED: [target, source], NOT_MATCHED: [source], NOT_MATCHED_BY_SOURCE: [target]}[clause.of]
+        both = [target] if name == EXCLUDED else [target, source]
+        scopes = {MATCHED: both, NOT_MATCHED: [source], NOT_MATCHED_BY_SOURCE: [target]}[clause.of]
         for value in (*clause.values.values(), *([clause.condition] if clause.condition is not None else [])):
             self._qualify_tree(value, scopes)
 
     def _qualify_tree(self, tree: Tree, scopes: Sequence[Scope]) -> None:
         for column in list(tree.find_all(exp.Column)):
-            if column.args.get("table") or _is_inside_query(column, tree) or isinstance(column.this, exp.Star):
+            first = column.parts[0].name.lower()
+            if first in {name.lower() for name, _ in scopes} and column.args.get("table"):
                 continue
-            owners = [name for name, columns in scopes if column.name.lower() in {c.lower() for c in columns}]
+            if _is_inside_query(column, tree) or isinstance(column.this, exp.Star) or column.args.get("db"):
+                continue
+            owners = [name for name, columns in scopes if first in {c.lower() for c in columns}]
             if len(owners) > 1:
                 ways = " or ".join(f"{owner}.{column.name}" for owner in owners)
                 raise self.refused(f"does not say which {column.name!r} is meant: write {ways}")
-            if owners:
-                column.set("table", exp.to_identifier(owners[0], quoted=True))
+            if owners:  # a column, or a field of one that is a struct
+                place = "db" if column.args.get("table") else "table"
+                column.set(place, exp.to_identifier(owners[0], quoted=True))
 
     # --- What is returned
 
@@ -365,11 +381,16 @@ class RowStatement:
         return refused(self.parsed.text, f"cannot be run: it {why}")
 
 
-def default_of(field: dict[str, Any], value: Tree) -> Tree | None:
-    """DEFAULT is what the table says; None if it says nothing."""
+def is_default(value: Tree) -> bool:
+    """Is it the word DEFAULT?"""
     word = value.this if isinstance(value, exp.Column) and not value.args.get("table") else value
     is_word = isinstance(word, exp.Var) or (isinstance(word, exp.Identifier) and not word.quoted)
-    if not is_word or word.name.upper() != "DEFAULT":
+    return is_word and word.name.upper() == "DEFAULT"
+
+
+def default_of(field: dict[str, Any], value: Tree) -> Tree | None:
+    """DEFAULT is what the table says; None if it says nothing."""
+    if not is_default(value):
         return value
     text = (field.get("metadata") or {}).get(DEFAULT)
     return None if text is None else parse_one(text, read="spark")

@@ -13,6 +13,7 @@ from sqlglot import exp
 from deltasql.changing import WRITE, Change, Outcome
 from deltasql.core.changes import TableState
 from deltasql.core.constraints import quoted
+from deltasql.core.fit import GENERATED
 from deltasql.data.statements import (
     FILE,
     INSERT,
@@ -28,7 +29,7 @@ from deltasql.errors import TableNotFound, UsageError
 from deltasql.sql.files import copied_rows
 from deltasql.sql.parse import Parsed, Tree, refused
 from deltasql.sql.relations import Relations, spark_sql, table_name
-from deltasql.sql.rows import EXCLUDED, RowStatement, Target, default_of, target_of
+from deltasql.sql.rows import EXCLUDED, RowStatement, Target, default_of, is_default, target_of
 
 _ROW_STATEMENTS = (exp.Insert, exp.Update, exp.Delete, exp.Merge)
 
@@ -78,6 +79,8 @@ class Runner:
     def run(self) -> Result:
         """Run it; nothing is committed here."""
         tree = self.parsed.tree
+        if self.parsed.explain and any(isinstance(cte.this, _ROW_STATEMENTS) for cte in tree.find_all(exp.CTE)):
+            raise self._refused("changes rows in its WITH clause: explain these statements by themselves")
         ctes = self._ctes(tree)
         if self.parsed.explain:
             return self._explained(tree, ctes)
@@ -105,7 +108,7 @@ class Runner:
             if isinstance(cte.this, _ROW_STATEMENTS):
                 inner = Runner(self.session, replace(self.parsed, tree=cte.this, explain=False))
                 inner.relations = self.relations
-                self.relations.known[cte.alias.lower()] = inner.run().frame
+                self.relations.known[cte.alias.lower()] = inner.run().frame  # None without RETURNING
             else:
                 self.relations.resolve(cte.this)
                 self.relations.local.add(cte.alias.lower())
@@ -129,8 +132,22 @@ class Runner:
         return state
 
     def _row_statement(self, tree: Tree, ctes: str) -> RowStatement:
-        table = tree.this.this if isinstance(tree.this, exp.Schema) else tree.this
+        table = self._changed_table(tree.this)
         return RowStatement(self.parsed, self.relations, target_of(table, self._table(table)), ctes)
+
+    def _changed_table(self, tree: Tree) -> Tree:
+        """The table that a statement changes: its name, and nothing besides."""
+        table = tree.this if isinstance(tree, exp.Schema) else tree
+        if not isinstance(table, exp.Table):
+            raise self._refused("does not name a table to change")
+        self._only(table, {"this", "db", "catalog", "alias"}, f"of {table_name(table)}")
+        return table
+
+    def _only(self, tree: Tree, known: set[str], of: str) -> None:
+        """What is not known is refused: to leave it out would change what the statement means."""
+        for name, value in tree.args.items():
+            if value and name not in known:
+                raise self._refused(f"has a part {of} that is not supported: {name.strip('_').upper()}")
 
     def _planned(self, rows: RowStatement) -> Change:
         match self.parsed.tree:
@@ -148,14 +165,17 @@ class Runner:
         return Result(outcome.returned, rows.target.state, outcome.metrics)
 
     def _truncate(self, tree: Tree, _: str) -> Result:
-        [table] = tree.expressions
-        state = self._table(table)
+        self._only(tree, {"expressions"}, "of TRUNCATE")
+        if len(tree.expressions) != 1:
+            raise self._refused("names several tables: truncate them one by one, in a transaction")
+        state = self._table(self._changed_table(tree.expressions[0]))
         change = Change("DELETE", Statement((Clause("DELETE"),)), None, {"predicate": "[]"})
         return Result(None, state, self.session.change(state, change).metrics)
 
     # --- INSERT
 
     def _insert(self, tree: Tree, ctes: str) -> Result:
+        self._only(tree, {"this", "expression", "conflict", "returning", "default"}, "of INSERT")
         rows = self._row_statement(tree, ctes)
         named = [c.name for c in tree.this.expressions] if isinstance(tree.this, exp.Schema) else None
         columns, frame = self._given(tree, rows, named)
@@ -176,6 +196,7 @@ class Runner:
             raise self._refused("gives no values: DEFAULT VALUES is not supported, name a column and DEFAULT")
         query = tree.expression
         if isinstance(query, exp.Values):
+            columns = _without_generated(query, target, columns)
             query = self._values(query, target, columns)
         frame = self._query(query, rows.ctes)
         given = len(frame.columns)
@@ -200,6 +221,8 @@ class Runner:
 
     def _on_conflict(self, conflict: Tree, rows: RowStatement, columns: Sequence[str], frame: Any) -> Change:
         """Rows that are there already, by their keys, are updated or stay; the others come in."""
+        from deltasql.spark.assignment import typed_rows
+
         keys = [rows.target.column(_bare(key).name)["name"] for key in conflict.args.get("conflict_keys") or ()]
         if not keys:
             raise self._refused("names no keys: lake tables have none of their own, write ON CONFLICT (id) …")
@@ -208,6 +231,7 @@ class Runner:
             raise self._refused(f"gives no value for the key {', '.join(lacking)}")
         action = conflict.args.get("action")
         updates = action is not None and "UPDATE" in str(action).upper()
+        frame = typed_rows(frame, [rows.target.column(name) for name in columns], rows.target.state.name)
         source = _first_of_each(frame, keys) if not updates else self._unique(frame, keys)
         names = (rows.target.name, EXCLUDED)
         pairs = [
@@ -224,14 +248,13 @@ class Runner:
 
     def _unique(self, frame: Any, keys: Sequence[str]) -> Any:
         """PostgreSQL refuses to update a row twice, and so does this."""
-        held = frame.localCheckpoint()
-        twice = held.where(_all_there(keys)).groupBy(*map(quoted, keys)).count().where("count > 1").limit(3).collect()
+        twice = frame.where(_all_there(keys)).groupBy(*map(quoted, keys)).count().where("count > 1").limit(3).collect()
         if twice:
             shown = "; ".join(", ".join(f"{key}={row[key]!r}" for key in keys) for row in twice)
             raise UsageError(
                 f"ON CONFLICT DO UPDATE cannot change a row twice: several given rows have the key {shown}"
             )
-        return held
+        return frame
 
     def _returning(self, rows: RowStatement, columns: Sequence[str], frame: Any) -> Change:
         """An INSERT that shows its rows: they are a change like others, of no row that was there."""
@@ -254,12 +277,10 @@ class Runner:
     # --- COPY and EXPLAIN
 
     def _copy(self, tree: Tree, _: str) -> Result:
-        table = tree.this.this if isinstance(tree.this, exp.Schema) else tree.this
-        target = target_of(table, self._table(table))
         if not tree.args.get("kind"):
-            raise self._refused(
-                "copies out of a table: only COPY … FROM is supported, write the rows of t.df() yourself"
-            )
+            raise self._refused("copies out of a table: only COPY … FROM is supported; t.df() gives its rows")
+        table = self._changed_table(tree.this)
+        target = target_of(table, self._table(table))
         named = [c.name for c in tree.this.expressions] if isinstance(tree.this, exp.Schema) else None
         columns = [target.column(name)["name"] for name in named] if named else target.columns
         rows = copied_rows(self.session.spark, tree, columns, self.parsed.text, named=named is not None)
@@ -289,6 +310,20 @@ _KINDS: dict[Any, Callable[[Runner, Tree, str], Result]] = {
     exp.Copy: Runner._copy,
     (exp.Create, exp.Drop, exp.Alter): Runner._define,
 }
+
+
+def _without_generated(values: Tree, target: Target, columns: list[str]) -> list[str]:
+    """DEFAULT of a generated column is what it follows from others: as if it were not named."""
+    rows = _rows_of(values)
+    dropped = [
+        place
+        for place, name in enumerate(columns)
+        if GENERATED in (target.column(name).get("metadata") or {})
+        and all(place < len(row) and is_default(row[place]) for row in rows)
+    ]
+    for row in values.expressions if dropped else ():
+        row.set("expressions", [item for place, item in enumerate(row.expressions) if place not in dropped])
+    return [name for place, name in enumerate(columns) if place not in dropped]
 
 
 def _rows_of(values: Tree) -> list[list[Tree]]:
