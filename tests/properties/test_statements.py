@@ -65,7 +65,7 @@ def postgres(embedded_lake: deltasql.Lake) -> Any:
 
 
 @settings(
-    max_examples=15,
+    max_examples=10,
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=list(HealthCheck),
