@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -199,8 +198,3 @@ def _metrics(operation: str, changed: Changed, milliseconds: float) -> dict[str,
             "numRemovedBytes": removed_bytes,
         }
     return {key: str(value) for key, value in found.items()}
-
-
-def predicates(texts: Sequence[str | None]) -> str:
-    """Conditions as the log keeps them: the text of a JSON list."""
-    return json.dumps([text for text in texts if text is not None], ensure_ascii=False)

@@ -11,7 +11,7 @@ from deltasql.core.constraints import quoted
 from deltasql.core.fit import assignable, fit, shown
 from deltasql.core.schema import DeltaType, Json, struct_type
 from deltasql.errors import ValidationError
-from deltasql.spark.frames import WHOLE, alike, ddl, shaped
+from deltasql.spark.frames import alike, ddl, rounds, shaped
 
 _PROBLEM = "__deltasql_problem"
 
@@ -33,8 +33,7 @@ def assigned(value: Column, given: DeltaType, field: Json, table: str) -> tuple[
         return shaped(value, given, wanted), None
     if not assignable(given, wanted):
         raise _refused(table, name, given, wanted)
-    whole = wanted in WHOLE and given not in (*WHOLE, "string")
-    cast = (F.round(value) if whole else value).try_cast(ddl(wanted))
+    cast = (F.round(value) if rounds(given, wanted) else value).try_cast(ddl(wanted))
     lost = cast.isNull()
     if wanted == "float":
         lost = lost | ((F.abs(cast) == float("inf")) & (F.abs(value.try_cast("double")) != float("inf")))

@@ -97,14 +97,18 @@ def ddl(type_: DeltaType) -> str:
     return f"map<{ddl(type_['keyType'])}, {ddl(type_['valueType'])}>"
 
 
-WHOLE = ("byte", "short", "integer", "long")
+_WHOLE = ("byte", "short", "integer", "long")
+
+
+def rounds(given: DeltaType, wanted: DeltaType) -> bool:
+    """Is a fraction rounded when a column of another type takes it?"""
+    return wanted in _WHOLE and given not in (*_WHOLE, "string")
 
 
 def assigned_sql(value: str, given: DeltaType, wanted: DeltaType) -> str:
     """A value that a column of another type takes, as SQL casts it: fractions are rounded, and what the column cannot
     hold is null."""
-    rounds = wanted in WHOLE and given not in (*WHOLE, "string")
-    return f"try_cast({f'round({value})' if rounds else value} AS {ddl(wanted)})"
+    return f"try_cast({f'round({value})' if rounds(given, wanted) else value} AS {ddl(wanted)})"
 
 
 def rules(fit: Fit, configuration: Mapping[str, str], where: str | None) -> list[Constraint]:
