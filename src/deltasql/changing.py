@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -18,7 +18,6 @@ from deltasql.data.files import FilePlan, count_rows
 from deltasql.data.statements import (
     DELETE,
     INSERT,
-    NOT_MATCHED_BY_SOURCE,
     UPDATE,
     Changed,
     Fields,
@@ -95,7 +94,7 @@ class RowChanger:
         """The files that may hold rows which the statement changes."""
         predicate = parse_where(change.own, state)
         metadata: Metadata = metadata_of(state)
-        files = self._writer.live(state, None if self._reads_all(change) else predicate)
+        files = self._writer.live(state, None if change.statement.takes_whole else predicate)
         if change.operation == WRITE:
             files = files.slice(0, 0)
         return Snapshot(
@@ -108,10 +107,6 @@ class RowChanger:
             state.location,
             predicate,
         )
-
-    def _reads_all(self, change: Change) -> bool:
-        """Rows that no row of the source matches are all those that are left: none of them may be missing."""
-        return any(clause.of == NOT_MATCHED_BY_SOURCE for clause in change.statement.clauses)
 
     def _without_reading(self, snapshot: Snapshot, change: Change) -> Changed | None:
         """Rows that go with their files: all of the table's, or those of whole partitions."""
@@ -132,24 +127,29 @@ class RowChanger:
     def _by_spark(self, txn: MultiTableTransaction, state: TableState, snapshot: Snapshot, change: Change) -> Changed:
         spark = self._spark()
         from deltasql.spark.frames import rules
+        from deltasql.spark.pairs import Source
         from deltasql.spark.reading import read_snapshot
         from deltasql.spark.row_changes import NEW, RowChanges
         from deltasql.spark.statements import changes_of
+        from deltasql.spark.watching import watched
+        from deltasql.spark.write import explained
 
         config = self._writer.config_of(snapshot.metadata)
         struct = parse_struct(snapshot.metadata.schema_string)
         fields = Fields(struct["fields"], snapshot.metadata.partition_columns)
         target = read_snapshot(spark, snapshot, fast=config["spark.fast_scan"], options=self._options, row_ids=True)
-        frame = changes_of(change.statement, target, fields, snapshot.name)
-        plan: FilePlan = self._writer.begin(txn, state, snapshot.metadata)
-        given: Any = struct
-        if NEW in frame.columns:
-            given = frame.schema[NEW].dataType.jsonValue()
-        fitted = fit(given, struct, name=snapshot.name)
-        asked = rules(fitted, snapshot.metadata.configuration, None)
+        merges = change.operation == MERGE
         with showing(config["progress"], f"{change.operation.lower()} {snapshot.name}") as report:
+            with watched(spark, report), explained():
+                source = Source.of(change.statement.source) if merges else None
+                frame = changes_of(change.statement, target, fields, snapshot.name, source)
+            plan: FilePlan = self._writer.begin(txn, state, snapshot.metadata)
+            given = frame.schema[NEW].dataType.jsonValue() if NEW in frame.columns else struct
+            fitted = fit(given, struct, name=snapshot.name)
+            asked = rules(fitted, snapshot.metadata.configuration, None)
             making = RowChanges(spark, snapshot, plan, fitted, asked, report)
-            return making.make(frame, once=change.operation == DELETE and change.statement.source is None)
+            changed = making.make(frame, once=change.operation == DELETE and change.statement.source is None)
+        return changed if source is None else replace(changed, source_rows=source.count)
 
     def _reads(self, change: Change, changed: Changed) -> Reads:
         """Rows that match are in the files that were changed; those that others add are told by the predicate."""
@@ -176,6 +176,7 @@ def _metrics(operation: str, changed: Changed, milliseconds: float) -> dict[str,
         found = {"numFiles": len(files), "numOutputRows": counts.get(INSERT, 0), "numOutputBytes": added_bytes}
     elif operation == MERGE:
         found |= {
+            "numSourceRows": changed.source_rows,
             "numTargetRowsInserted": counts.get(INSERT, 0),
             "numTargetRowsUpdated": counts.get(UPDATE, 0),
             "numTargetRowsDeleted": counts.get(DELETE, 0),

@@ -58,9 +58,9 @@ class Queries:
 
     target: str
     """What the table's row is called."""
-    rows: Callable[[Any], Any]
-    """From the table's rows, with their places, to those that change: where they lie, structs of the table's and the
-    sources' rows, and the values by `raw_name`."""
+    rows: Callable[[Any, Any], Any]
+    """From the table's rows, with their places, and those of a merge's source to those that change: where they lie,
+    structs of the table's and the sources' rows, and the values by `raw_name`."""
     seen: Callable[[Any, str], Any] | None = None
     """From the rows as they became to the same with what is returned of each, as a struct of that name."""
 
@@ -76,6 +76,16 @@ class Statement:
     """A Spark frame; with queries, whatever tells that there is one."""
     returning: Sequence[Expression] | None = None
     queries: Queries | None = None
+
+    @property
+    def inserts(self) -> bool:
+        """May rows of the source come in?"""
+        return any(clause.of == NOT_MATCHED for clause in self.clauses)
+
+    @property
+    def takes_whole(self) -> bool:
+        """May rows change that no row of the source matches? These are all that are left: none may be missing."""
+        return any(clause.of == NOT_MATCHED_BY_SOURCE for clause in self.clauses)
 
     @property
     def returns(self) -> bool:
@@ -95,6 +105,8 @@ class Changed:
     """New files with new rows."""
     counts: Mapping[str, int] = field(default_factory=dict)
     """How many rows were updated, deleted and inserted."""
+    source_rows: int = 0
+    """How many rows were merged."""
     returned: Any = None
     """A Spark frame of what the statement returns."""
 

@@ -71,7 +71,8 @@ class RowChanges:
             kept = self._rewrite(held, losses)
         added = self._add(held, counts) if NEW in held.columns else []
         gone = self.snapshot.files.take(pa.array(sorted(loss.place for loss in losses), pa.int64()))
-        return Changed(gone, kept, added, counts, held.select(f"{OUT}.*") if OUT in held.columns else None)
+        returned = held.select(f"{OUT}.*") if OUT in held.columns else None
+        return Changed(gone, kept, added, counts, returned=returned)
 
     def _count(self, held: DataFrame, *, once: bool) -> tuple[list[_Loss], dict[str, int]]:
         """How many rows each file loses, and how many rows there are of each action."""

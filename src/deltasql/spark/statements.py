@@ -34,28 +34,31 @@ from deltasql.data.statements import (
 )
 from deltasql.spark.assignment import assigned
 from deltasql.spark.frames import ddl
-from deltasql.spark.pairs import NUMBER, hinted, numbered, with_unmatched
+from deltasql.spark.pairs import NUMBER, Pairing, Source
 from deltasql.spark.row_changes import NEW, OUT, PROBLEM
 
 MERGE_ACTION = "merge_action()"
-_THERE = "__deltasql_there"
 _OLD, _GIVEN = "__deltasql_old", "__deltasql_given"
 """The table's row and the source's, as structs; null where there is none."""
 
 
-def changes_of(statement: Statement, target: DataFrame, fields: Fields, table: str) -> DataFrame:
-    """The frame of changes that a statement makes of a table's rows, which come with their places."""
-    return _Changes(statement, frozenset(fields.partitions)).changes(target, fields.all, table)
+def changes_of(
+    statement: Statement, target: DataFrame, fields: Fields, table: str, source: Source | None = None
+) -> DataFrame:
+    """The frame of changes that a statement makes of a table's rows, which come with their places; a merge brings the
+    rows of its source."""
+    return _Changes(statement, frozenset(fields.partitions), source).changes(target, fields.all, table)
 
 
 @dataclass(frozen=True, slots=True)
 class _Changes:
     asked: Statement
     partitions: frozenset[str]
+    merged: Source | None
 
     def changes(self, target: DataFrame, fields: Sequence[Json], table: str) -> DataFrame:
         queries = self.asked.queries
-        rows = self._rows(target, fields) if queries is None else queries.rows(target)
+        rows = self._rows(target, fields) if queries is None else queries.rows(target, self.merged)
         many = CLAUSE in rows.columns
         rows = rows.withColumn(ACTION, _choice([F.lit(clause.action) for clause in self.asked.clauses], many=many))
         if any(clause.action in (UPDATE, INSERT) for clause in self.asked.clauses):
@@ -74,8 +77,10 @@ class _Changes:
     def _rows(self, target: DataFrame, fields: Sequence[Json]) -> DataFrame:
         """The rows that change, with the values that they get."""
         names = [f["name"] for f in fields]
-        if any(clause.of == NOT_MATCHED for clause in self.asked.clauses):
-            joined = self._with_source(target, names)
+        if self.merged is not None:
+            joined = self._paired(self.merged, target, names)
+        elif self.asked.inserts:
+            joined = self._alone(target, names)
         else:
             joined = self._joined(target.alias(TARGET), names)
         number = self._number()
@@ -90,28 +95,29 @@ class _Changes:
         return rows.withColumnsRenamed({_OLD: TARGET, _GIVEN: SOURCE})
 
     def _joined(self, target: DataFrame, names: Sequence[str]) -> DataFrame:
-        """The table's rows that match, by their own names and as structs; with NOT MATCHED BY SOURCE all of them."""
+        """The table's rows that match, by their own names and as structs."""
         condition = F.lit(True) if self.asked.condition is None else column(self.asked.condition)
         old = _struct(TARGET, names).alias(_OLD)
         if self.asked.source is None:
             return (target if self.asked.condition is None else target.where(condition)).select("*", old)
-        source = self.asked.source.withColumn(_THERE, F.lit(True)).alias(SOURCE)
-        how = "left" if any(clause.of == NOT_MATCHED_BY_SOURCE for clause in self.asked.clauses) else "inner"
-        given = _struct(SOURCE, self.asked.source.columns)
-        there = F.when(F.col(f"{SOURCE}.{_THERE}"), given).alias(_GIVEN)
-        return target.join(source, condition, how).select("*", old, there)
+        given = _struct(SOURCE, self.asked.source.columns).alias(_GIVEN)
+        return target.join(self.asked.source.alias(SOURCE), condition).select("*", old, given)
 
-    def _with_source(self, target: DataFrame, names: Sequence[str]) -> DataFrame:
-        """All pairs, and the rows of the source that are in none; with NOT MATCHED BY SOURCE also the table's."""
-        given = self.asked.source.columns
-        source = numbered(self.asked.source)
-        condition = column(self.asked.condition)
-        whole = any(clause.of == NOT_MATCHED_BY_SOURCE for clause in self.asked.clauses)
-        joined = target.alias(TARGET).join(hinted(source).alias(SOURCE), condition, "left" if whole else "inner")
+    def _alone(self, target: DataFrame, names: Sequence[str]) -> DataFrame:
+        """The rows of the source, which match none."""
+        row = target.select(FILE, ROW, F.struct(*map(quoted, names)).alias(_OLD)).schema
+        nothing = [F.lit(None).cast(row[c].dataType).alias(c) for c in row.names]
+        source = self.asked.source.alias(SOURCE)
+        return source.select("*", *nothing, _struct(SOURCE, self.asked.source.columns).alias(_GIVEN))
+
+    def _paired(self, source: Source, target: DataFrame, names: Sequence[str]) -> DataFrame:
+        """All pairs, and the rows of either side that are in none as far as a clause may want them."""
+        pairing = Pairing(source, str(self.asked.condition), whole=self.asked.takes_whole, inserts=self.asked.inserts)
+        joined = target.alias(TARGET).join(pairing.side.alias(SOURCE), column(self.asked.condition), pairing.how)
         number = F.col(f"{SOURCE}.{NUMBER}")
-        row = F.when(number.isNotNull(), _struct(SOURCE, given)).alias(_GIVEN)
+        row = F.when(number.isNotNull(), _struct(SOURCE, source.columns)).alias(_GIVEN)
         pairs = joined.select(FILE, ROW, _struct(TARGET, names).alias(_OLD), row, number.alias(NUMBER))
-        found = with_unmatched(pairs, source, _OLD, _GIVEN)
+        found = pairing.complete(pairs, _OLD, _GIVEN)
         # As names of structs, and those of the table's columns by themselves.
         named = found.select("*", F.col(_OLD).alias(TARGET), F.col(_GIVEN).alias(SOURCE))
         return named.select("*", *(F.col(f"{_OLD}.{quoted(n)}").alias(n) for n in names if n not in (TARGET, SOURCE)))

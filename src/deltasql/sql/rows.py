@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp, parse_one
 
@@ -42,7 +42,9 @@ from deltasql.sql.parse import Parsed, Tree, refused
 from deltasql.sql.relations import Relations, spark_sql
 from deltasql.writing import metadata_of
 
-_THERE = "__deltasql_there"
+if TYPE_CHECKING:
+    from deltasql.spark.pairs import Source
+
 EXCLUDED = "excluded"
 """What INSERT … ON CONFLICT calls the rows that are given; RETURNING does not see them."""
 
@@ -122,7 +124,7 @@ class RowStatement:
         tables = "".join(f", {spark_sql(source)}" for source in sources)
         condition = "" if where is None else f" WHERE {spark_sql(where)}"
 
-        def rows(frame: Any) -> Any:
+        def rows(frame: Any, _: Any) -> Any:
             view = f"{self.relations.add(frame)} AS {quoted(target.name)}"
             chosen = ", ".join([target.place(), *structs, *raw])
             return self.relations.run(f"{self.ctes}SELECT {chosen} FROM {view}{tables}{condition}")
@@ -155,36 +157,34 @@ class RowStatement:
             for number, clause in enumerate(clauses)
             for column, value in clause.values.items()
         ]
-        whole = any(c.of == NOT_MATCHED_BY_SOURCE for c in clauses)
-        inserts = any(c.of == NOT_MATCHED for c in clauses)
 
-        def rows(frame: Any) -> Any:
-            pairs = self._pairs_of(frame, name, source, on, whole=whole, inserts=inserts)
+        def rows(frame: Any, held: Any) -> Any:
+            pairs = self._pairs_of(frame, name, held, on, clauses)
             inner = f"SELECT *, {self._number(clauses, name)} AS {CLAUSE} FROM {self.relations.add(pairs)}"
             return self.relations.run(
                 f"{self.ctes}SELECT {', '.join(['*', *raw])} FROM ({inner}) WHERE {CLAUSE} IS NOT NULL"
             )
 
         seen = [] if name == EXCLUDED else [name]
-        statement = Statement(tuple(clauses), on, [name], None, self.queries(rows, seen))
+        statement = Statement(tuple(clauses), on, source, None, self.queries(rows, seen))
         return Change(MERGE, statement, own, parameters, self.reads_itself())
 
-    def _pairs_of(self, frame: Any, name: str, source: Any, on: Tree, *, whole: bool, inserts: bool) -> Any:
-        """Rows that match, as structs; with `whole` also the table's other rows, with `inserts` the source's."""
-        from deltasql.spark.pairs import NUMBER, hinted, numbered, with_unmatched
+    def _pairs_of(self, frame: Any, name: str, source: Source, on: Tree, clauses: Sequence[Clause]) -> Any:
+        """Rows that match, as structs, and those of either side that match none as far as a clause may want them."""
+        from deltasql.spark.pairs import NUMBER, Pairing
 
-        there = quoted(NUMBER if inserts else _THERE)
-        held = numbered(source) if inserts else source.selectExpr("*", f"true AS {_THERE}")
+        asked, condition = Statement(clauses), spark_sql(on)
+        pairing = Pairing(source, condition, whole=asked.takes_whole, inserts=asked.inserts)
+        number = f"{quoted(name)}.{quoted(NUMBER)}"
         columns = ", ".join(f"{quoted(name)}.{quoted(column)}" for column in source.columns)
-        given = f"CASE WHEN {quoted(name)}.{there} IS NOT NULL THEN struct({columns}) END AS {quoted(name)}"
-        number = f", {quoted(name)}.{there}" if inserts else ""
+        given = f"CASE WHEN {number} IS NOT NULL THEN struct({columns}) END AS {quoted(name)}"
         view = f"{self.relations.add(frame)} AS {quoted(self.target.name)}"
-        other = f"{self.relations.add(hinted(held) if inserts else held)} AS {quoted(name)}"
-        pairs = self.relations.run(
-            f"{self.ctes}SELECT {self.target.place()}, {given}{number} FROM {view} "
-            f"{'LEFT' if whole else 'INNER'} JOIN {other} ON {spark_sql(on)}"
+        other = f"{self.relations.add(pairing.side)} AS {quoted(name)}"
+        joined = self.relations.run(
+            f"{self.ctes}SELECT {self.target.place()}, {given}, {number} FROM {view} "
+            f"{pairing.how} JOIN {other} ON {condition}"
         )
-        return with_unmatched(pairs, held, self.target.name, name) if inserts else pairs
+        return pairing.complete(joined, self.target.name, name)
 
     def _number(self, clauses: Sequence[Clause], name: str) -> str:
         """Which clause is the first to apply to a row."""
