@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 
 import deltasql
 from deltasql.core.changes import TableState
+from deltasql.spark import pairs
 from tests.readers import assert_same_rows
 
 Make = Callable[..., deltasql.Table]
@@ -364,6 +365,71 @@ class TestOddities:
         table.append(pa.table({"id": [1, 2], "p": ["a", "a"], "a": [{"x": 1}, {"x": 2}]}))
         table.delete("p = 'a' AND a.x = 1")
         assert values(table, "p") == {2: "a"}
+
+
+@pytest.fixture(params=["small", "keys", "large"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The source of a merge is sent to every task, or the columns of its condition, or neither."""
+    for limit in {"small": (), "keys": ("_SMALL",), "large": ("_SMALL", "_SMALL_KEYS")}[request.param]:
+        monkeypatch.setattr(pairs, limit, -1)
+    way: str = request.param
+    return way
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("table", ["whole"], indirect=True)
+class TestWaysToMerge:
+    """The sizes of a merge decide how it is done, and nothing else."""
+
+    SOURCE = pa.table({"id": [1, 11, 50, None, None], "n": pa.array([100, 110, 500, 7, 7], pa.int32())})
+
+    def test_all_that_match_and_none(self, lake: deltasql.Lake, table: deltasql.Table, spark: SparkSession) -> None:
+        table.append(pa.table({"id": [-1], "n": pa.array([None], pa.int32())}))
+        spark.createDataFrame(self.SOURCE).createOrReplaceTempView("given")
+        rows = lake.sql(
+            f"MERGE INTO {table.name} t USING given s ON t.id = s.id AND t.n < 5 WHEN MATCHED THEN UPDATE SET n = s.n "
+            "WHEN NOT MATCHED THEN INSERT (id, n) VALUES (coalesce(s.id, 60 + s.n), s.n) "
+            "RETURNING merge_action(), t.id, s.n"
+        )
+        found = sorted(map(tuple, rows.collect()))
+        assert found == [
+            ("INSERT", 11, 110),
+            ("INSERT", 50, 500),
+            ("INSERT", 67, 7),
+            ("INSERT", 67, 7),
+            ("UPDATE", 1, 100),
+        ]
+        metrics = {"numSourceRows": "5", "numTargetRowsInserted": "4", "numTargetRowsUpdated": "1"}
+        assert metrics.items() <= table.history(1)[0].metrics.items()
+        assert table.df().count() == 17
+
+    def test_matched_only(self, table: deltasql.Table) -> None:
+        merge = table.merge(self.SOURCE, on="t.id = s.id").when_matched_delete("s.n = 100")
+        rows = merge.when_matched_update({"n": "s.n + t.n"}).execute(returning=["merge_action()", "t.id", "s.n"])
+        assert sorted(map(tuple, rows.collect())) == [("DELETE", 1, 100), ("UPDATE", 11, 110)]
+        assert values(table) == {i: n for i, n in (ALL | {11: 121}).items() if i != 1}
+
+    def test_with_those_that_no_row_matches(self, table: deltasql.Table) -> None:
+        merge = table.merge(self.SOURCE, on=F.expr("t.id = s.id")).when_matched_update({"n": "s.n"})
+        merge = merge.when_not_matched_insert({"id": "coalesce(s.id, -s.n)"}, condition="s.id IS NOT NULL")
+        merge.when_not_matched_by_source_delete("t.id >= 10").execute()
+        assert values(table) == {0: 0, 1: 100, 2: 2, 3: 3, 11: 110, 50: None}
+
+    def test_several_match(self, table: deltasql.Table) -> None:
+        twice = pa.concat_tables([self.SOURCE, self.SOURCE])
+        merge = table.merge(twice, on="t.id = s.id").when_matched_update({"n": "s.n"})
+        with pytest.raises(deltasql.UsageError, match="2 rows match several rows of the source"):
+            merge.when_not_matched_insert({"id": "0"}, condition="s.id = 50").execute()
+        assert values(table) == ALL
+
+    def test_a_source_by_chance(self, table: deltasql.Table, spark: SparkSession) -> None:
+        """Each of its rows is updated or inserted, whatever it is: it is computed once."""
+        source = spark.range(1000).selectExpr("id AS r", "CAST(floor(rand() * 1e9) AS BIGINT) AS id")
+        merge = table.merge(source, on="t.id = s.id % 2 + 1000 * s.r")
+        result = merge.when_matched_update({"n": "-1"}).when_not_matched_insert({"id": "100000 + s.r"}).execute()
+        updated = sum(n == -1 for n in values(table).values())
+        assert updated == int(result.metrics["numTargetRowsUpdated"]) == 1
+        assert result.metrics["numTargetRowsInserted"] == "999"
 
 
 class TestConcurrency:
