@@ -90,6 +90,15 @@ class RowChanger:
         txn.stage_on(state, [*changed.added, *changed.kept, *gone, info], reads=reads)
         return Outcome(metrics, changed.returned)
 
+    def explain(self, txn: MultiTableTransaction, state: TableState, change: Change) -> str:
+        """Which files a change would look into, in a line."""
+        state = txn.seen(state)
+        snapshot = self._candidates(state, change)
+        count, size = snapshot.files.num_rows, sum(snapshot.files["size"].to_pylist())
+        if (gone := self._without_reading(snapshot, change)) is not None:
+            return f"removes {gone.gone.num_rows} whole files and reads none"
+        return f"reads {count} of {self._writer.live(state, None).num_rows} files, {size:,} bytes"
+
     def _candidates(self, state: TableState, change: Change) -> Snapshot:
         """The files that may hold rows which the statement changes."""
         predicate = parse_where(change.own, state)

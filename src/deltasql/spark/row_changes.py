@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from heapq import heappop, heappush
 from typing import Any
 
 import msgspec
@@ -36,8 +37,10 @@ NEW, OUT = "__deltasql_new", "__deltasql_out"
 PROBLEM = "__deltasql_problem"
 """What is wrong with a new row, if anything can be."""
 
-_PLACE = "__deltasql_place"
+_PLACE, _TASK = "__deltasql_place", "__deltasql_task"
 _MOST_TASKS = 1000
+_REWRITE_BYTES = 32 << 20
+"""What a task rewrites at least: starting one takes as long as rewriting a few megabytes."""
 _PLACES = pa.schema([(FILE, pa.string()), (_PLACE, pa.int32())])
 # A task that writes new rows should have this much to write, or there would be a small file from each.
 _TASK_BYTES = 32 << 20
@@ -121,12 +124,13 @@ class RowChanges:
         if not some:
             return []
         files = self.snapshot.files.take(pa.array([loss.place for loss in some], pa.int64()))
+        tasks = _spread(files["size"].to_pylist())
         ids = pa.array([loss.file for loss in some], pa.int64())
-        table = pa.table({FILE: ids, _PLACE: pa.array(range(len(some)), pa.int32())})
+        numbers = [pa.array(values, pa.int32()) for values in (range(len(some)), tasks)]
+        table = pa.table({FILE: ids, _PLACE: numbers[0], _TASK: numbers[1]})
         places = F.broadcast(self.spark.createDataFrame(table))
-        count = min(len(some), _MOST_TASKS)
-        rows = held.select(FILE, ROW).join(places, FILE).select(_PLACE, ROW)
-        spread = rows.repartitionById(count, F.col(_PLACE) % count)
+        rows = held.select(FILE, ROW).join(places, FILE).select(_PLACE, ROW, _TASK)
+        spread = rows.repartitionById(max(tasks) + 1, F.col(_TASK)).drop(_TASK)
         work = partial(_rewrite_files, replace(self.snapshot, files=files, predicate=None), self.plan)
         found = spread.mapInArrow(work, "add string").collect()
         return [from_dict(Add, msgspec.json.decode(row["add"])) for row in found]
@@ -140,6 +144,17 @@ class RowChanges:
         rows = held.where(F.col(NEW).isNotNull()).select(f"{NEW}.*")
         tasks = int(coming * usual_width(self.fit) / _TASK_BYTES) + 1
         return FrameWrite(self.snapshot.name, self.plan, self.fit, self.rules, self.report).run(rows.coalesce(tasks))
+
+
+def _spread(sizes: Sequence[int]) -> list[int]:
+    """Which task rewrites each file, so that all have about the same to do."""
+    count = max(1, min(len(sizes), _MOST_TASKS, sum(sizes) // _REWRITE_BYTES))
+    loads = [(0, task) for task in range(count)]
+    tasks = [0] * len(sizes)
+    for place in sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True):
+        load, tasks[place] = heappop(loads)
+        heappush(loads, (load + sizes[place], tasks[place]))
+    return tasks
 
 
 def _rewrite_files(snapshot: Snapshot, plan: FilePlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -252,14 +252,18 @@ class RowStatement:
         return str(column.name)
 
     def _pairs(self, item: Tree) -> Iterable[tuple[Tree, Tree]]:
-        """`a = 1`, or `(a, b) = (1, 2)`."""
+        """`a = 1`, or `(a, b) = (1, 2)`, which may also be written ROW(1, 2)."""
         if not isinstance(item, exp.EQ):
             raise self.refused(f"cannot assign by {item.sql(dialect='postgres')}")
         left, right = item.this, item.expression
         if not isinstance(left, exp.Tuple):
             return [(left.this if isinstance(left, exp.Paren) else left, right)]
-        if not isinstance(right, exp.Tuple) or len(left.expressions) != len(right.expressions):
-            raise self.refused(f"cannot assign by {item.sql(dialect='postgres')}: give as many values as columns")
+        is_row = isinstance(right, exp.Anonymous) and right.name.upper() == "ROW"
+        if not (is_row or isinstance(right, exp.Tuple)) or len(left.expressions) != len(right.expressions):
+            raise self.refused(
+                f"cannot assign by {item.sql(dialect='postgres')}: give as many values as columns; those of a query "
+                f"come by FROM, or by one query for each column"
+            )
         return list(zip(left.expressions, right.expressions, strict=True))
 
     # --- Names

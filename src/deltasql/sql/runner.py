@@ -50,6 +50,9 @@ class Session(Protocol):
     def change(self, state: TableState, change: Change) -> Outcome:
         """Change a table's rows."""
 
+    def explain(self, state: TableState, change: Change) -> str:
+        """What a change would read."""
+
     def append(self, state: TableState, rows: Any, *, reads_itself: bool = False) -> Mapping[str, str]:
         """Add rows to a table, cast as SQL casts."""
 
@@ -296,6 +299,7 @@ class Runner:
         change, state = self._planned(rows), rows.target.state
         lines = [f"{change.operation} on {state.name} at version {state.version}"]
         lines.append(f"  files are told apart by: {change.own or 'nothing, all of them are read'}")
+        lines.append(f"  {self.session.explain(state, change)}")
         return Result(self.session.spark.createDataFrame([("\n".join(lines),)], "plan STRING"))
 
     def _refused(self, why: str) -> Exception:

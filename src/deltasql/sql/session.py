@@ -65,6 +65,9 @@ class TransactionSession:
             self.names[state.table_id] = state.name
         return outcome
 
+    def explain(self, state: TableState, change: Change) -> str:
+        return self.changer.explain(self.txn, state, change)
+
     def append(self, state: TableState, rows: Any, *, reads_itself: bool = False) -> Mapping[str, str]:
         self.wrote = True
         metrics = self.writer.write(self.txn, state, rows, WriteOptions(assign=True))
