@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from deltasql.core.actions import CommitInfo, Metadata, Protocol
 from deltasql.core.changes import Reads, TableState
-from deltasql.core.fit import fit, parse_struct
+from deltasql.core.fit import parse_struct
 from deltasql.data.carve import carve_partitions
 from deltasql.data.checks import exact_filter
-from deltasql.data.files import FilePlan, count_rows
+from deltasql.data.files import count_rows
 from deltasql.data.statements import (
     DELETE,
     INSERT,
@@ -135,30 +135,17 @@ class RowChanger:
 
     def _by_spark(self, txn: MultiTableTransaction, state: TableState, snapshot: Snapshot, change: Change) -> Changed:
         spark = self._spark()
-        from deltasql.spark.frames import rules
-        from deltasql.spark.pairs import Source
-        from deltasql.spark.reading import read_snapshot
-        from deltasql.spark.row_changes import NEW, RowChanges
-        from deltasql.spark.statements import changes_of
-        from deltasql.spark.watching import watched
-        from deltasql.spark.write import explained
+        from deltasql.spark.execute import Execution
+        from deltasql.spark.target import Target
 
         config = self._writer.config_of(snapshot.metadata)
         struct = parse_struct(snapshot.metadata.schema_string)
         fields = Fields(struct["fields"], snapshot.metadata.partition_columns)
-        target = read_snapshot(spark, snapshot, fast=config["spark.fast_scan"], options=self._options, row_ids=True)
-        merges = change.operation == MERGE
+        target = Target(spark, snapshot, config["spark.fast_scan"], self._options)
         with showing(config["progress"], f"{change.operation.lower()} {snapshot.name}") as report:
-            with watched(spark, report), explained():
-                source = Source.of(change.statement.source) if merges else None
-                frame = changes_of(change.statement, target, fields, snapshot.name, source)
-            plan: FilePlan = self._writer.begin(txn, state, snapshot.metadata)
-            given = frame.schema[NEW].dataType.jsonValue() if NEW in frame.columns else struct
-            fitted = fit(given, struct, name=snapshot.name)
-            asked = rules(fitted, snapshot.metadata.configuration, None)
-            making = RowChanges(spark, snapshot, plan, fitted, asked, report)
-            changed = making.make(frame, once=change.operation == DELETE and change.statement.source is None)
-        return changed if source is None else replace(changed, source_rows=source.count)
+            execution = Execution(target, fields, lambda: self._writer.begin(txn, state, snapshot.metadata), report)
+            run = execution.merge if change.operation == MERGE else execution.run
+            return run(change.statement)
 
     def _reads(self, change: Change, changed: Changed) -> Reads:
         """Rows that match are in the files that were changed; those that others add are told by the predicate."""

@@ -341,7 +341,25 @@ class TestOddities:
     def test_a_generator_is_refused(self, table: deltasql.Table) -> None:
         with pytest.raises(deltasql.UsageError, match="nothing was changed"):
             table.update({"n": "explode(array(7, 8))"}, where="id IN (1, 2)")
+        with pytest.raises(deltasql.UsageError, match="nothing was changed"):
+            table.update({"n": "explode(array(7, 8))"})
+        with pytest.raises(deltasql.UsageError, match="nothing was changed"):
+            table.update({"n": "explode(array(7, 8))"}, where="id IN (1, 2)", returning="*")
         assert values(table) == ALL
+
+    def test_files_of_unknown_length(self, make_table: Make, spark: SparkSession) -> None:
+        """Other writers may have left statistics out."""
+        table = make_table(schema="id BIGINT, n INT")
+        table.append(pa.table({"id": [1, 2], "n": pa.array([1, 2], pa.int32())}))
+        [file] = table.files().to_pylist()
+        with table._lake.begin() as tx:
+            bare = deltasql.Add(file["path"], file["size"], file["modification_time"], {})
+            tx.stage(table, [bare])
+        assert table.files()["stats"].to_pylist() == [None]
+        with pytest.raises(deltasql.UsageError, match="nothing was changed"):
+            table.update({"n": "explode(array(7, 8))"})
+        assert table.update({"n": "n + 1"}).metrics["numUpdatedRows"] == "2"
+        assert values(table) == {1: 2, 2: 3}
 
     def test_columns_that_are_called_as_the_rows_are(self, make_table: Make, spark: SparkSession) -> None:
         table = make_table(schema="id BIGINT, t INT, s STRING")

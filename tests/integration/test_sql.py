@@ -268,11 +268,11 @@ class TestSelect:
         [(plan,)] = sql("EXPLAIN DELETE FROM ns.orders WHERE id = $1 AND length(day) > 3", [1])
         assert "version 1" in plan
         assert "(id = 1) AND (LENGTH(day) > 3)" in plan
-        assert "reads 1 of 1 files" in plan
+        assert "reads 1 of 2 files" in plan
         [(plan,)] = sql("EXPLAIN UPDATE ns.orders SET day = 'x' WHERE id > 1000")
-        assert "reads 0 of 1 files, 0 bytes" in plan
+        assert "reads 0 of 2 files, 0 bytes" in plan
         [(plan,)] = sql("EXPLAIN DELETE FROM ns.orders")
-        assert "removes 1 whole files and reads none" in plan
+        assert "removes 2 whole files and reads none" in plan
         assert orders.version == 1
 
 

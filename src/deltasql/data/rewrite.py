@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,19 +18,25 @@ from deltasql.store import Snapshot
 Rows = np.ndarray[Any, np.dtype[np.int64]]
 
 
-def without_rows(file: Snapshot, gone: Rows, options: Mapping[str, str], plan: FilePlan) -> list[Add]:
-    """The other rows of a snapshot of one file, in a new file; in none if there are no others."""
+def without_rows(
+    file: Snapshot, gone: Rows, options: Mapping[str, str], plan: FilePlan, adds: list[Add]
+) -> Iterator[tuple[pa.RecordBatch, Rows]]:
+    """Write the other rows of a snapshot of one file to a new one, which `adds` gets; to none if there are no others.
+    Those that go pass by, with their numbers."""
     numbers = np.sort(gone)
     schema = loose_schema(file.schema)
     start = 0
     with TableFiles(plan) as files:
-        for batch in scan(replace(file, predicate=None), options).batches():
+        for rows in scan(replace(file, predicate=None), options).batches():
+            batch = rows.cast(schema)
             end = start + batch.num_rows
             first, last = np.searchsorted(numbers, [start, end])
             if first < last:
+                places = numbers[first:last] - start
+                yield batch.take(pa.array(places)), numbers[first:last]
                 stays = np.ones(batch.num_rows, bool)
-                stays[numbers[first:last] - start] = False
-                batch = batch.filter(pa.array(stays))  # noqa: PLW2901
-            files.write(batch.cast(schema))
+                stays[places] = False
+                batch = batch.filter(pa.array(stays))
+            files.write(batch)
             start = end
-    return files.adds
+    adds += files.adds

@@ -58,9 +58,12 @@ class Queries:
 
     target: str
     """What the table's row is called."""
-    rows: Callable[[Any, Any], Any]
+    rows: Callable[..., Any]
     """From the table's rows, with their places, and those of a merge's source to those that change: where they lie,
-    structs of the table's and the sources' rows, and the values by `raw_name`."""
+    structs of the table's and the sources' rows, and the values by `raw_name`. With `found` these are all that match
+    the condition already."""
+    places: Callable[[Any], Any] | None = None
+    """From the table's rows to the places of those that match; None if it takes other tables to tell."""
     seen: Callable[[Any, str], Any] | None = None
     """From the rows as they became to the same with what is returned of each, as a struct of that name."""
 
@@ -76,6 +79,11 @@ class Statement:
     """A Spark frame; with queries, whatever tells that there is one."""
     returning: Sequence[Expression] | None = None
     queries: Queries | None = None
+
+    @property
+    def updates(self) -> bool:
+        """May rows be updated?"""
+        return any(clause.action == UPDATE for clause in self.clauses)
 
     @property
     def inserts(self) -> bool:

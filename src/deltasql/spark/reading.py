@@ -30,11 +30,10 @@ def read_snapshot(
     `options` are those of the object store; `row_ids` adds the columns `FILE` and `ROW`, which tell a row's place."""
     files = SnapshotFiles.of(snapshot)
     asked = options or {}
-    told = hadoop_options(snapshot.location, asked)
-    if told is None or not has_file_system(spark, snapshot.location, asked):
+    if is_read_by_workers(spark, snapshot, asked):
         found = read_by_workers(spark, snapshot, asked, row_ids=row_ids)
     else:
-        reading = {**READ_OPTIONS, **told}
+        reading = {**READ_OPTIONS, **(hadoop_options(snapshot.location, asked) or {})}
         rows = indexed(spark, files, reading) if fast else None
         if rows is None:
             found = plain(spark, files, reading, row_ids=row_ids)
@@ -44,6 +43,12 @@ def read_snapshot(
     if where is None:
         return found
     return found.alias(snapshot.name.rpartition(".")[2]).where(where)
+
+
+def is_read_by_workers(spark: SparkSession, snapshot: Snapshot, options: Mapping[str, str]) -> bool:
+    """Has Spark no way to the files of its own, so that Python workers read them?"""
+    told = hadoop_options(snapshot.location, options)
+    return told is None or not has_file_system(spark, snapshot.location, options)
 
 
 def _with_metadata(data: DataFrame, files: SnapshotFiles) -> DataFrame:

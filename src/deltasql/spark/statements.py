@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -43,11 +43,27 @@ _OLD, _GIVEN = "__deltasql_old", "__deltasql_given"
 
 
 def changes_of(
-    statement: Statement, target: DataFrame, fields: Fields, table: str, source: Source | None = None
+    statement: Statement,
+    target: DataFrame,
+    fields: Fields,
+    table: str,
+    source: Source | None = None,
+    *,
+    found: bool = False,
 ) -> DataFrame:
     """The frame of changes that a statement makes of a table's rows, which come with their places; a merge brings the
-    rows of its source."""
-    return _Changes(statement, frozenset(fields.partitions), source).changes(target, fields.all, table)
+    rows of its source. With `found` all of them match."""
+    asked = replace(statement, condition=None) if found else statement
+    return _Changes(asked, frozenset(fields.partitions), source, found).changes(target, fields.all, table)
+
+
+def places_of(statement: Statement, target: DataFrame) -> DataFrame:
+    """Where the rows lie that a statement changes, which has no source."""
+    queries = statement.queries
+    if queries is not None and queries.places is not None:
+        found: DataFrame = queries.places(target)
+        return found
+    return target.alias(TARGET).where(column(statement.condition)).select(FILE, ROW)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +71,11 @@ class _Changes:
     asked: Statement
     partitions: frozenset[str]
     merged: Source | None
+    found: bool
 
     def changes(self, target: DataFrame, fields: Sequence[Json], table: str) -> DataFrame:
         queries = self.asked.queries
-        rows = self._rows(target, fields) if queries is None else queries.rows(target, self.merged)
+        rows = self._rows(target, fields) if queries is None else queries.rows(target, self.merged, found=self.found)
         many = CLAUSE in rows.columns
         rows = rows.withColumn(ACTION, _choice([F.lit(clause.action) for clause in self.asked.clauses], many=many))
         if any(clause.action in (UPDATE, INSERT) for clause in self.asked.clauses):

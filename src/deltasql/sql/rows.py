@@ -124,13 +124,19 @@ class RowStatement:
         tables = "".join(f", {spark_sql(source)}" for source in sources)
         condition = "" if where is None else f" WHERE {spark_sql(where)}"
 
-        def rows(frame: Any, _: Any) -> Any:
+        def run(frame: Any, chosen: Sequence[str], rest: str) -> Any:
             view = f"{self.relations.add(frame)} AS {quoted(target.name)}"
-            chosen = ", ".join([target.place(), *structs, *raw])
-            return self.relations.run(f"{self.ctes}SELECT {chosen} FROM {view}{tables}{condition}")
+            return self.relations.run(f"{self.ctes}SELECT {', '.join(chosen)} FROM {view}{rest}")
+
+        def rows(frame: Any, _: Any, *, found: bool) -> Any:
+            return run(frame, [target.place(), *structs, *raw], "" if found else f"{tables}{condition}")
+
+        def places(frame: Any) -> Any:
+            return run(frame, [FILE, ROW], condition)
 
         simple = own if where is not None and not sources and is_own(where, {target.name}, target.columns) else where
-        statement = Statement((clause,), simple, names or None, None, self.queries(rows, names))
+        queries = self.queries(rows, names, None if sources else places)
+        statement = Statement((clause,), simple, names or None, None, queries)
         parameters = {"predicate": json.dumps([shown] if shown else [], ensure_ascii=False)}
         return Change(clause.action, statement, own, parameters, self.reads_itself(), simple is own)
 
@@ -158,7 +164,7 @@ class RowStatement:
             for column, value in clause.values.items()
         ]
 
-        def rows(frame: Any, held: Any) -> Any:
+        def rows(frame: Any, held: Any, **_: Any) -> Any:
             pairs = self._pairs_of(frame, name, held, on, clauses)
             inner = f"SELECT *, {self._number(clauses, name)} AS {CLAUSE} FROM {self.relations.add(pairs)}"
             return self.relations.run(
@@ -316,11 +322,11 @@ class RowStatement:
 
     # --- What is returned
 
-    def queries(self, rows: Any, names: Sequence[str]) -> Queries:
+    def queries(self, rows: Any, names: Sequence[str], places: Any = None) -> Queries:
         """How the rows are found, and what is seen of them."""
         returning = self.parsed.tree.args.get("returning")
         if returning is None:
-            return Queries(self.target.name, rows)
+            return Queries(self.target.name, rows, places)
 
         def seen(frame: Any, out: str) -> Any:
             scopes = [(self.target.name, self.target.columns), *((n, frame.schema[n].dataType.names) for n in names)]
@@ -328,7 +334,7 @@ class RowStatement:
             view = self.relations.add(frame)
             return self.relations.run(f"{self.ctes}SELECT *, struct({', '.join(shown)}) AS {out} FROM {view}")
 
-        return Queries(self.target.name, rows, seen)
+        return Queries(self.target.name, rows, places, seen)
 
     def _shown(self, item: Tree, scopes: Sequence[Scope]) -> Iterator[str]:
         """One item of RETURNING in Spark's SQL, each with its name."""

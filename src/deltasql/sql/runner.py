@@ -266,7 +266,7 @@ class Runner:
         raw = ", ".join(f"{quoted(c)} AS {quoted(raw_name(0, c))}" for c in columns)
         view = self.relations.add(frame)
 
-        def found(empty: Any, _: Any) -> Any:
+        def found(empty: Any, *_: Any, **__: Any) -> Any:
             no_row = (
                 f"(SELECT first(struct({', '.join(map(quoted, target.columns))})) FROM {self.relations.add(empty)})"
             )

@@ -1,0 +1,82 @@
+"""From a statement to the files that it leaves.
+
+Rows that match by their own values are found first, by the columns that tell, and only the files that hold some are
+read whole. Whatever takes other tables to tell is computed in one pass, and held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from deltasql.core.fit import fit
+from deltasql.core.schema import struct_type
+from deltasql.data.files import FilePlan
+from deltasql.data.statements import FILE, Changed, Fields, Statement
+from deltasql.progress import Report
+from deltasql.spark.frames import rules
+from deltasql.spark.pairs import Source
+from deltasql.spark.rewriting import Loss, Rewriting
+from deltasql.spark.row_changes import NEW, RowChanges
+from deltasql.spark.statements import changes_of, places_of
+from deltasql.spark.target import PLACE, Target
+from deltasql.spark.watching import watched
+from deltasql.spark.write import explained
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One statement on one table."""
+
+    target: Target
+    fields: Fields
+    begin: Callable[[], FilePlan]
+    """Says that files are about to be written, and how."""
+    report: Report | None = None
+
+    def merge(self, statement: Statement) -> Changed:
+        """A statement whose rows match those of a source, or none."""
+        with watched(self.target.spark, self.report), explained():
+            source = Source.of(statement.source)
+            frame = self._changes(statement, self.target.rows(), source)
+        return replace(self._making(frame).make(frame, once=False), source_rows=source.count)
+
+    def run(self, statement: Statement) -> Changed:
+        """Any other."""
+        rows = self.target.rows()
+        is_alone = statement.source is None and not statement.inserts
+        if is_alone and statement.condition is not None and (statement.updates or statement.returns):
+            return self._found(statement, rows)
+        frame = self._changes(statement, rows)
+        making = self._making(frame)
+        if is_alone and statement.condition is None and not statement.returns and making.knows_all:
+            return making.replace_all(frame)
+        return making.make(frame, once=is_alone and not statement.updates)
+
+    def _found(self, statement: Statement, rows: DataFrame) -> Changed:
+        """First where the rows lie; then they are taken out of their files, and changed."""
+        making = self._making(self._changes(statement, rows, found=True))  # whatever is wrong with it shows here
+        with watched(self.target.spark, self.report), explained():
+            places = places_of(statement, rows).localCheckpoint()
+            found = self.target.tally(places, F.count("*").alias("rows"))
+            losses = [Loss(row[FILE], row[PLACE], row["rows"]) for row in found]
+            rewriting = Rewriting(self.target, making.plan)
+            taken, kept = rewriting.take_out(places, losses) if losses else (rows.limit(0), [])
+        frame = self._changes(statement, taken, found=True)
+        return making.show(frame, losses, kept) if statement.returns else making.replace(frame, losses, kept)
+
+    def _changes(
+        self, statement: Statement, rows: DataFrame, source: Source | None = None, *, found: bool = False
+    ) -> DataFrame:
+        return changes_of(statement, rows, self.fields, self.target.snapshot.name, source, found=found)
+
+    def _making(self, frame: DataFrame) -> RowChanges:
+        snapshot = self.target.snapshot
+        struct = struct_type(list(self.fields.all))
+        given = frame.schema[NEW].dataType.jsonValue() if NEW in frame.columns else struct
+        fitted = fit(given, struct, name=snapshot.name)
+        asked = rules(fitted, snapshot.metadata.configuration, None)
+        return RowChanges(self.target, self.begin(), fitted, asked, self.report)
