@@ -115,7 +115,7 @@ if __name__ == "__main__":
 
     with deltasql.connect(sys.argv[1]) as opened:
         handle = opened.table(sys.argv[2])
-        handle._lake.store._snapshots._session.read(lambda s: s.table("arrow_head", table_key=0))
+        handle.lake.store._snapshots._session.read(lambda s: s.table("arrow_head", table_key=0))
         began = time.perf_counter()
         handle.files(where=sys.argv[3] or None)
         print((time.perf_counter() - began) * 1000)
