@@ -132,11 +132,41 @@ _UPSERT = (
     "WHEN MATCHED THEN UPDATE SET small = s.small + 1, name = s.name WHEN NOT MATCHED THEN INSERT *"
 )
 _OPERATIONS: tuple[tuple[str, int, str, Callable[[Any, int], None], str], ...] = (
-    ("DELETE of 10 rows", 3, "DELETE FROM {t} WHERE k = {n}", _nothing, "a scan of one column, then the rewrite of ten files"),
-    ("UPDATE of 10 rows", 3, "UPDATE {t} SET small = small + 1 WHERE k = 1000 + {n}", _nothing, "a scan of one column, then the rewrite of ten files"),
-    ("MERGE of 4,000 rows", 2, _UPSERT, _source(2000, 2000), "a scan of all columns; more than half is the rewrite of every file"),
-    ("UPDATE of 5 %", 2, "UPDATE {t} SET small = small + 1 WHERE k % 20 = {n}", _nothing, "about two thirds is the rewrite of every file by Arrow"),
-    ("MERGE upsert of 10 %", 2, _UPSERT, _source(500_000, 500_000), "the join and what it holds, and as much again for the rewrite of every file"),
+    (
+        "DELETE of 10 rows",
+        3,
+        "DELETE FROM {t} WHERE k = {n}",
+        _nothing,
+        "a scan of one column, then the rewrite of ten files",
+    ),
+    (
+        "UPDATE of 10 rows",
+        3,
+        "UPDATE {t} SET small = small + 1 WHERE k = 1000 + {n}",
+        _nothing,
+        "a scan of one column, then the rewrite of ten files",
+    ),
+    (
+        "MERGE of 4,000 rows",
+        2,
+        _UPSERT,
+        _source(2000, 2000),
+        "a scan of all columns; more than half is the rewrite of every file",
+    ),
+    (
+        "UPDATE of 5 %",
+        2,
+        "UPDATE {t} SET small = small + 1 WHERE k % 20 = {n}",
+        _nothing,
+        "about two thirds is the rewrite of every file by Arrow",
+    ),
+    (
+        "MERGE upsert of 10 %",
+        2,
+        _UPSERT,
+        _source(500_000, 500_000),
+        "the join and what it holds, and as much again for the rewrite of every file",
+    ),
 )
 
 

@@ -16,7 +16,7 @@ from tests.factories import add
 
 def put(table: deltasql.Table, path: str, data: pa.Table, **options: Any) -> int:
     """Write a data file, which is not yet the table's: its size."""
-    directory = Directory(table.location, table._lake._storage_options)
+    directory = Directory(table.location, table.lake.storage_options)
     with directory.writing(path) as file:
         pq.write_table(data, file, **options)
     return directory.size(path) or 0
@@ -33,6 +33,6 @@ def write(
     """Write a data file and commit it by hand, without anybody looking into it."""
     path = path or f"{uuid.uuid4()}.parquet"
     size = put(table, path, data, **options)
-    with table._lake.begin() as tx:
+    with table.lake.begin() as tx:
         tx.stage(table, [add(quote(path, safe="/="), size=size, partition_values=values or {}, stats=stats)])
     return path

@@ -1,6 +1,6 @@
 """deltasql: Delta Lake tables whose transaction log lives in PostgreSQL."""
 
-from deltasql.catalog import CommitResult, Lake, LakeSnapshot, Table, Transaction, begin, connect
+from deltasql.catalog import CommitResult, Lake, LakeSnapshot, Table, begin, connect
 from deltasql.core.actions import (
     Add,
     Cdc,
@@ -41,8 +41,9 @@ from deltasql.errors import (
     VersionConflict,
 )
 from deltasql.format import register
+from deltasql.lake_transaction import Savepoint, Transaction
 from deltasql.mirror import Mirror, MirrorReport, MirrorStatus
-from deltasql.store import HistoryEntry, Snapshot, SqlTxnLogReader, Store, TableInfo
+from deltasql.store import HistoryEntry, Snapshot, SqlTxnLogReader, Store, TableInfo, TransactionInfo
 from deltasql.transaction import MultiTableTransaction, SqlTxnLogWriter
 
 __all__ = [
@@ -79,6 +80,7 @@ __all__ = [
     "ProtocolChanged",
     "Reads",
     "Remove",
+    "Savepoint",
     "SchemaOutdated",
     "Snapshot",
     "SqlTxnLogReader",
@@ -90,6 +92,7 @@ __all__ = [
     "TableInfo",
     "TableNotFound",
     "Transaction",
+    "TransactionInfo",
     "TransactionLimitExceeded",
     "Txn",
     "UnsupportedFeature",

@@ -7,20 +7,19 @@ import json
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import pyarrow as pa
 
 from deltasql import objects, requests
-from deltasql.changing import Outcome, RowChanger
+from deltasql.changing import RowChanger
 from deltasql.config import Config
-from deltasql.core.actions import Action, Add, CommitInfo, Metadata, Protocol
-from deltasql.core.changes import NewTable, Reads, TableState
+from deltasql.core.actions import Add, CommitInfo, Metadata, Protocol
+from deltasql.core.changes import NewTable, TableState
 from deltasql.core.fit import nullable
 from deltasql.core.protocol import needed_features, protocol_for, unsupported
 from deltasql.core.schema import arrow_schema, schema_metadata_keys, schema_string, schema_types
@@ -31,17 +30,17 @@ from deltasql.data.scan import Scan, scan
 from deltasql.embedded import EmbeddedServer
 from deltasql.errors import (
     CommitOutcomeUnknown,
-    DeltaSqlError,
     TableExists,
     UnsupportedFeature,
     UsageError,
     ValidationError,
 )
+from deltasql.lake_transaction import URI, Transaction
 from deltasql.mirror import Mirror
 from deltasql.parquet import ParquetFile, adds_from_parquet
-from deltasql.requests import Merge, Request, run_again
+from deltasql.requests import Asked, Merge, run_again
 from deltasql.spark.session import SparkSource
-from deltasql.store import HistoryEntry, Snapshot, SqlTxnLogReader, Store, TableInfo
+from deltasql.store import HistoryEntry, Snapshot, SqlTxnLogReader, Store, TableInfo, TransactionInfo
 from deltasql.store.reader import Moment, moment
 from deltasql.transaction import MultiTableTransaction
 from deltasql.writing import TableWriter, WriteOptions, struct_of
@@ -52,11 +51,9 @@ if TYPE_CHECKING:
 
     from deltasql.spark.types import DataFrame, SparkSession
     from deltasql.sql.ddl import Definition
-    from deltasql.sql.parse import Parsed
-    from deltasql.sql.runner import Result
     from deltasql.sql.session import TransactionSession
 
-_URI = "deltasql://"
+T = TypeVar("T")
 
 
 def connect(
@@ -101,14 +98,14 @@ class Lake:
         self._target = target
         self._config = config
         self._spark = SparkSource(spark)
-        self._storage_options = dict(storage_options or {})
+        self.storage_options = dict(storage_options or {})
         self._server = EmbeddedServer.start(Path(target.path)) if target.path is not None else None
         self.dsn = self._server.dsn if self._server else target.dsn or ""
         self.store = Store(self.dsn, config)
-        self.mirror = Mirror(self.store, self._storage_options)
+        self.mirror = Mirror(self.store, self.storage_options)
         self.store.publish = self.mirror.committed
-        self.writer = TableWriter(self.store, self._storage_options, lambda: self.spark)
-        self.changer = RowChanger(self.writer, self._storage_options, lambda: self.spark)
+        self.writer = TableWriter(self.store, self.storage_options, lambda: self.spark)
+        self.changer = RowChanger(self.writer, self.storage_options, lambda: self.spark)
         try:
             self.store.open(initialize=True)
         except BaseException:
@@ -147,23 +144,33 @@ class Lake:
         from deltasql.sql.session import TransactionSession
 
         def create(txn: MultiTableTransaction, asked: Definition, rows: Any) -> TableState:
-            return self._stage_table(
+            return self.stage_table(
                 txn,
                 asked.name,
                 asked.schema,
-                rows,
-                asked.location,
-                asked.partition_by,
-                asked.properties,
-                asked.constraints,
-                asked.description,
+                as_=rows,
+                location=asked.location,
+                partition_by=asked.partition_by,
+                properties=asked.properties,
+                constraints=asked.constraints,
+                description=asked.description,
             )
 
         def read(state: TableState, version: int | None, timestamp: str | None) -> DataFrame:
+            if version is None and timestamp is None:
+                return self.frame_of(txn.snapshot(state))
             return Table(self, state.table_id, state.name).df(version, timestamp)
 
         spark = self._spark.get
         return TransactionSession(txn, self.store, self.writer, self.changer, spark, read, create, drop)
+
+    def frame_of(self, snapshot: Snapshot, where: str | None = None) -> DataFrame:
+        """The rows of a snapshot that was read by a predicate, if there is one."""
+        spark = self.spark
+        from deltasql.spark.reading import read_snapshot  # brings pyspark, which is there if a session is
+
+        fast = self._config.override(snapshot.properties)["spark.fast_scan"]
+        return read_snapshot(spark, snapshot, where, fast=fast, options=self.storage_options)
 
     @property
     def session(self) -> requests.Session:
@@ -185,24 +192,35 @@ class Lake:
         """Create a table from DDL text, a pyarrow.Schema or a Spark StructType; with `as_` from rows, whose schema it
         has unless one is given. Its version 0 is committed, with the rows."""
         txn = MultiTableTransaction(self.store)
-        state = self._stage_table(txn, name, schema, as_, location, partition_by, properties, constraints, description)
+        state = self.stage_table(
+            txn,
+            name,
+            schema,
+            as_=as_,
+            location=location,
+            partition_by=partition_by,
+            properties=properties,
+            constraints=constraints,
+            description=description,
+        )
         txn.commit()
         return Table(self, state.table_id, state.name)
 
-    def _stage_table(  # noqa: PLR0917 - those of `create_table`
+    def stage_table(
         self,
         txn: MultiTableTransaction,
         name: str,
         schema: Any,
-        as_: Any,
-        location: str | None,
-        partition_by: Sequence[str],
-        properties: Mapping[str, str] | None,
-        constraints: Mapping[str, str] | None,
-        description: str | None,
+        *,
+        as_: Any = None,
+        location: str | None = None,
+        partition_by: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        constraints: Mapping[str, str] | None = None,
+        description: str | None = None,
     ) -> TableState:
         """A table that a transaction creates, with its rows."""
-        namespace, table = split_name(self._local_name(name))
+        namespace, table = split_name(self.local_name(name))
         full = f"{namespace}.{table}"
         table_id = str(uuid.uuid4())
         partition_by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
@@ -234,14 +252,14 @@ class Lake:
         if given is not None:
             return _absolute(given)
         place = _absolute(f"{self._tables_root()}/{namespace}/{table}")
-        taken = self.store.location_used(place) or objects.exists_below(place, self._storage_options)
+        taken = self.store.location_used(place) or objects.exists_below(place, self.storage_options)
         return f"{place}-{table_id[:8]}" if taken else place
 
     def _refuse_foreign_log(self, table: str, place: str, properties: Mapping[str, str]) -> None:
         """A log that is there already could never become this table's: nothing is overwritten."""
         if self._config.override(properties)["mirror.mode"] == "off":
             return
-        if objects.exists_below(place, self._storage_options, "_delta_log"):
+        if objects.exists_below(place, self.storage_options, "_delta_log"):
             raise TableExists(
                 table,
                 f"table {table}: {place} holds a Delta log already, of a dropped table or of another tool: "
@@ -253,12 +271,12 @@ class Lake:
 
     def table(self, name: str) -> Table:
         """Open a table by name, id or deltasql:// URI."""
-        state = self.store.state(self._local_name(name))
+        state = self.store.state(self.local_name(name))
         return Table(self, state.table_id, state.name)
 
-    def _local_name(self, name: str) -> str:
+    def local_name(self, name: str) -> str:
         """The name that a table has in this lake; a URI of another database is refused."""
-        if not name.startswith(_URI):
+        if not name.startswith(URI):
             return name
         target = parse_table_uri(name)
         if not _same_database(target, self._target, self.store):
@@ -275,11 +293,11 @@ class Lake:
 
     def drop_table(self, name: str, *, purge: bool = False) -> None:
         """Take a table out of the lake. Its files stay, unless `purge` asks to delete everything at its location."""
-        state = self.store.state(self._local_name(name))
+        state = self.store.state(self.local_name(name))
         self.store.drop_table(state)
         if purge:
             self.mirror.settle()
-            objects.delete_below(state.location, self._storage_options)
+            objects.delete_below(state.location, self.storage_options)
 
     def sql(self, text: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> Any:
         """Run a statement as Postgres writes it, on tables of the lake and views of Spark's: a DataFrame of what it
@@ -299,7 +317,28 @@ class Lake:
 
     def begin(self, **options: Any) -> Transaction:
         """A transaction over any tables of the lake; the options are those of `Transaction`."""
-        return Transaction(self, **options)
+        return Transaction(self, _lake_of, **options)
+
+    def run(self, work: Callable[[Transaction], T], retries: int = 3, **options: Any) -> T:
+        """Run a function as a transaction, which it is given, and commit; if others changed the same meanwhile, again
+        on what is there then. What the function returned; the options are those of `begin`."""
+
+        def attempt() -> T:
+            with self.begin(**options) as tx:
+                return work(tx)
+
+        return run_again(attempt, retries)
+
+    def transactions(self, limit: int | None = None) -> list[TransactionInfo]:
+        """What was committed to more than one table, newest first."""
+        return self.store.transactions(limit)
+
+    def transaction(self, txn_id: str) -> TransactionInfo:
+        """What a transaction committed, to one table or to many."""
+        found = self.store.transaction(txn_id)
+        if found is None:
+            raise UsageError(f"no transaction {txn_id} was committed: history shows the ids", value=txn_id)
+        return found
 
     def snapshot(self, timestamp: Moment | None = None) -> LakeSnapshot:
         """One consistent point over all tables: now, or at a moment."""
@@ -314,7 +353,7 @@ class Table:
     """A table of the lake. Reads see the latest committed version unless told otherwise."""
 
     def __init__(self, lake: Lake, table_id: str, name: str) -> None:
-        self._lake = lake
+        self.lake = lake
         self._reader = SqlTxnLogReader(lake.store)
         self.id = table_id
         self.name = name
@@ -324,7 +363,7 @@ class Table:
 
     def state(self) -> TableState:
         """The head with its metadata and protocol, read now."""
-        return self._lake.store.state(self.id)
+        return self.lake.store.state(self.id)
 
     def _metadata(self) -> Metadata:
         metadata = self.state().metadata
@@ -386,13 +425,7 @@ class Table:
 
         What is committed later does not change it. A predicate in Spark's SQL leaves out files by the log, and rows.
         """
-        spark = self._lake.spark
-        from deltasql.spark.reading import read_snapshot  # brings pyspark, which is there if a session is
-
-        snapshot = self._reader.snapshot(self.id, version, timestamp, where=where)
-        config = self._lake._config.override(snapshot.properties)
-        options = self._lake._storage_options
-        return read_snapshot(spark, snapshot, where, fast=config["spark.fast_scan"], options=options)
+        return self.lake.frame_of(self._reader.snapshot(self.id, version, timestamp, where=where), where)
 
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
         """Commits, newest first."""
@@ -416,14 +449,14 @@ class Table:
         return self._write(data, WriteOptions("overwrite", where, dynamic, merge_schema, overwrite_schema))
 
     def _write(self, data: Any, options: WriteOptions) -> CommitResult:
-        txn = MultiTableTransaction(self._lake.store)
+        txn = MultiTableTransaction(self.lake.store)
         try:
-            metrics = self._lake.writer.write(txn, self.state(), data, options)
+            metrics = self.lake.writer.write(txn, self.state(), data, options)
             return CommitResult(txn.commit()[self.id], txn.id, metrics)
         except CommitOutcomeUnknown:
             raise
         except BaseException:
-            self._lake.writer.give_up(txn)
+            self.lake.writer.give_up(txn)
             raise
 
     def insert(self, data: Any, returning: Any = None) -> CommitResult | DataFrame:
@@ -431,31 +464,34 @@ class Table:
         rows back as a DataFrame, with defaults and generated columns."""
         if returning is None:
             return self._write(data, WriteOptions(assign=is_spark_frame(data)))
-        return self._change(requests.insert(data, returning, self._lake.session))
+        given = self.lake.session.kept(data)
+        return self._change(lambda session: requests.insert(given, returning, session))
 
     def update(
         self, values: Mapping[str, Any], where: Any = None, source: Any = None, returning: Any = None
     ) -> CommitResult | DataFrame:
         """Give columns of some rows other values: texts in Spark's SQL, or Columns, in which the table is `t` and a
         source `s`. With `returning` (columns or texts, '*' for all) a DataFrame of the new rows comes back."""
-        return self._change(requests.update(values, where, source, returning, self._lake.session))
+        given = self.lake.session.kept(source)
+        return self._change(lambda session: requests.update(values, where, given, returning, session))
 
     def delete(self, where: Any = None, source: Any = None, returning: Any = None) -> CommitResult | DataFrame:
         """Take rows out: those that a condition is true for, or all. `returning` gives them back as a DataFrame."""
-        return self._change(requests.delete(where, source, returning, self._lake.session))
+        given = self.lake.session.kept(source)
+        return self._change(lambda session: requests.delete(where, given, returning, session))
 
     def merge(self, source: Any, on: Any) -> Merge:
         """Bring rows of a source (`s`) into the table (`t`): name what happens to those that match and to those that do
         not, then `execute`."""
-        return Merge(source, on, self._lake.session, self._change)
+        return Merge(self.lake.session.kept(source), on, self._change)
 
-    def _change(self, request: Request) -> CommitResult | DataFrame:
+    def _change(self, asked: Asked) -> CommitResult | DataFrame:
         """Run a statement; if others changed the same rows meanwhile, again on what is there then."""
-        return run_again(lambda: self._change_once(request), self._lake._config["dml.retries"])
+        return run_again(lambda: self._change_once(asked), self.lake._config["dml.retries"])
 
-    def _change_once(self, request: Request) -> CommitResult | DataFrame:
-        with self._lake.begin() as tx:
-            outcome = tx.change(self, request)
+    def _change_once(self, asked: Asked) -> CommitResult | DataFrame:
+        with self.lake.begin() as tx:
+            outcome = tx.change(self, asked)
             version = tx.commit().get(self.name) if outcome.changed else self.version
         if outcome.returned is not None:
             frame: DataFrame = outcome.returned
@@ -511,7 +547,7 @@ class Table:
         self, version: int | None, timestamp: Moment | None, where: str | None, columns: Sequence[str] | None
     ) -> Scan:
         snapshot = self._reader.snapshot(self.id, version, timestamp, where)
-        return scan(snapshot, self._lake._storage_options, columns)
+        return scan(snapshot, self.lake.storage_options, columns)
 
     def add_files(
         self,
@@ -542,7 +578,7 @@ class Table:
         )
         metrics = {"numFiles": str(len(found)), "numOutputBytes": str(sum(f.size for f in found))}
         info = CommitInfo("ADD FILES", {}, metrics)
-        txn = MultiTableTransaction(self._lake.store)
+        txn = MultiTableTransaction(self.lake.store)
         txn.stage_on(state, [*(_add(file) for file in found), info])
         return CommitResult(txn.commit()[self.id], txn.id, metrics)
 
@@ -593,180 +629,15 @@ class LakeSnapshot:
         return Table(self.lake, self.ids[full], full), self.versions[full]
 
 
-class Transaction:
-    """Changes to many tables that commit together. In a `with` statement: commit on clean exit, else roll back."""
-
-    def __init__(self, lake: Lake | None, **options: Any) -> None:
-        self._lake = lake
-        self._owned: Lake | None = None
-        self._options = options
-        self._txn: MultiTableTransaction | None = None
-        self._names: dict[str, str] = {}
-        self._wrote = False
-        self.versions: dict[str, int] = {}
-        if lake is not None:
-            self._txn = MultiTableTransaction(lake.store, **options)
-
-    @property
-    def id(self) -> str | None:
-        """The transaction's id, as history shows it; None until the first table names the database."""
-        return self._txn.id if self._txn else None
-
-    @property
-    def token(self) -> str:
-        """A text for the names of files that this transaction writes: a file that carries it is known to be new, so
-        adding it needs no look-up. Empty until the first table names the database."""
-        return self._txn.token if self._txn else ""
-
-    def stage(
-        self,
-        table: str | Table,
-        actions: Iterable[Action],
-        expected_version: int | None = None,
-        *,
-        reads: Reads | None = None,
-    ) -> None:
-        """Stage actions by hand. The table is a name, a Table or a deltasql:// URI."""
-        txn, lake = self._begun(table)
-        handle = table if isinstance(table, Table) else lake.table(table)
-        txn.stage(handle.id, actions, expected_version, reads=reads)
-        self._names[handle.id] = table.name if isinstance(table, Table) else str(table)
-
-    def write(self, table: str | Table, df: Any, mode: str = "append", **options: Any) -> None:
-        """Write rows to a table: appended, or with mode="overwrite" in place of others. The options are those of
-        `Table.append` and `Table.overwrite`."""
-        txn, lake = self._begun(table)
-        handle = table if isinstance(table, Table) else lake.table(table)
-        self._wrote = True
-        lake.writer.write(txn, handle.state(), df, WriteOptions(mode, **options))
-        self._names[handle.id] = table.name if isinstance(table, Table) else str(table)
-
-    def sql(self, text: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> Any:
-        """Run a statement as part of this transaction: a DataFrame of what it selects or returns, else its metrics."""
-        from deltasql.sql.parse import parse
-
-        result = self.run(parse(text, params))
-        return result.metrics if result.frame is None else result.frame
-
-    def run(self, parsed: Parsed, drop: Callable[[str], None] | None = None) -> Result:
-        """Run a statement that was parsed; `drop` takes tables out of the lake at once."""
-        from deltasql.sql.runner import Runner
-
-        txn, lake = self._txn, self._lake
-        if txn is None or lake is None:
-            raise UsageError("deltasql.begin() knows no lake yet: begin on a lake, deltasql.connect().begin()")
-        session = lake.statement_session(txn, drop)
-        with self._all_or_nothing(txn):
-            try:
-                return Runner(session, parsed).run()
-            finally:
-                self._names |= session.names
-                self._wrote = self._wrote or session.wrote
-
-    @contextmanager
-    def _all_or_nothing(self, txn: MultiTableTransaction) -> Iterator[None]:
-        """A statement that fails leaves nothing staged of itself."""
-        mark = txn.mark()
-        try:
-            yield
-        except BaseException:
-            txn.back_to(mark)
-            raise
-
-    def change(self, table: str | Table, request: Request) -> Outcome:
-        """Change rows of a table."""
-        txn, lake = self._begun(table)
-        handle = table if isinstance(table, Table) else lake.table(table)
-        self._wrote = True
-        state = handle.state()
-        with self._all_or_nothing(txn):
-            outcome = lake.changer.change(txn, state, request(state))
-        if outcome.changed:
-            self._names[handle.id] = handle.name
-        return outcome
-
-    def _begun(self, table: str | Table) -> tuple[MultiTableTransaction, Lake]:
-        if isinstance(table, Table):
-            self._adopt(table._lake)
-        elif self._lake is None:
-            self._adopt(self._open(table))
-        if self._txn is None or self._lake is None:
-            raise UsageError("the transaction has no lake")
-        return self._txn, self._lake
-
-    def _open(self, uri: str) -> Lake:
-        if not uri.startswith(_URI):
-            raise UsageError(
-                f"deltasql.begin() knows no lake yet, so a table is named by its deltasql:// URI, not {uri!r}; "
-                f"or begin on a lake: deltasql.connect().begin()",
-                value=uri,
-            )
-        target = parse_table_uri(uri)
-        self._owned = Lake(Target(target.kind, target.dsn, target.path), Config())
-        return self._owned
-
-    def _adopt(self, lake: Lake) -> None:
-        if self._lake is None:
-            self._lake, self._txn = lake, MultiTableTransaction(lake.store, **self._options)
-        elif self._lake is not lake and self._lake.store.dsn != lake.store.dsn:
-            raise UsageError(f"a transaction has one database: it began on {self._lake!r}, this table is in {lake!r}")
-
-    def commit(self) -> dict[str, int]:
-        """Commit every staged table, or none: {table: version}, as `versions` keeps it."""
-        if self._txn is not None:
-            try:
-                landed = self._txn.commit()
-            except CommitOutcomeUnknown:
-                raise
-            except DeltaSqlError:
-                self._give_up()
-                raise
-            self.versions = {self._names.get(table_id, table_id): version for table_id, version in landed.items()}
-            if not landed:
-                self._give_up()
-        self._release()
-        return self.versions
-
-    def rollback(self) -> None:
-        """Forget everything that was staged."""
-        if self._txn is not None:
-            self._txn.rollback()
-            self._give_up()
-        self._release()
-
-    def _give_up(self) -> None:
-        """The files that this transaction wrote are nobody's."""
-        if self._wrote and self._lake is not None and self._txn is not None:
-            self._lake.writer.give_up(self._txn)
-
-    def _release(self) -> None:
-        if self._owned is not None:
-            self._owned.close()
-            self._owned = None
-
-    def __enter__(self) -> Self:
-        if self._txn is not None and not self._txn.is_open:
-            raise UsageError(f"transaction {self.id} is over: a transaction is used once, begin another")
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            if self._txn is None or not self._txn.is_open:
-                return
-            if error is None:
-                self.commit()
-            else:
-                self._txn.rollback()
-                self._give_up()
-        finally:
-            self._release()
-
-
 def begin(**options: Any) -> Transaction:
     """A transaction whose tables are named by deltasql:// URIs alone."""
-    return Transaction(None, **options)
+    return Transaction(None, _lake_of, **options)
+
+
+def _lake_of(uri: str) -> Lake:
+    """The lake of a table's URI."""
+    target = parse_table_uri(uri)
+    return Lake(Target(target.kind, target.dsn, target.path), Config())
 
 
 _OPEN: weakref.WeakSet[Lake] = weakref.WeakSet()

@@ -24,7 +24,6 @@ from deltasql.data.statements import (
     Statement,
     num_records,
 )
-from deltasql.errors import UnsupportedFeature
 from deltasql.progress import showing
 from deltasql.store import Snapshot
 from deltasql.store.reader import parse_where
@@ -73,13 +72,7 @@ class RowChanger:
         """Write the files of a change, and stage what commits them."""
         began = time.monotonic()
         state = txn.seen(state)
-        if txn.has_files(state):
-            raise UnsupportedFeature(
-                f"table {state.name}: a transaction cannot change rows of a table after it wrote to it: "
-                f"change them first, or in a transaction of their own",
-                table=state.name,
-            )
-        snapshot = self._candidates(state, change)
+        snapshot = self._candidates(txn, state, change)
         changed = self._without_reading(snapshot, change) or self._by_spark(txn, state, snapshot, change)
         metrics = _metrics(change.operation, changed, (time.monotonic() - began) * 1000)
         if not changed.gone.num_rows and not changed.added:
@@ -87,23 +80,24 @@ class RowChanger:
         gone = removal_of(changed.gone)
         info = CommitInfo(change.operation, dict(change.parameters), metrics)
         reads = self._reads(change, changed)
-        txn.stage_on(state, [*changed.added, *changed.kept, *gone, info], reads=reads)
+        written = [*changed.added, *changed.kept]
+        txn.stage_on(state, [*written, *gone, info], reads=reads, written=written)
         return Outcome(metrics, changed.returned)
 
     def explain(self, txn: MultiTableTransaction, state: TableState, change: Change) -> str:
         """Which files a change would look into, in a line."""
         state = txn.seen(state)
-        snapshot = self._candidates(state, change)
+        snapshot = self._candidates(txn, state, change)
         count, size = snapshot.files.num_rows, sum(snapshot.files["size"].to_pylist())
         if (gone := self._without_reading(snapshot, change)) is not None:
             return f"removes {gone.gone.num_rows} whole files and reads none"
-        return f"reads {count} of {self._writer.live(state, None).num_rows} files, {size:,} bytes"
+        return f"reads {count} of {txn.files(state).num_rows} files, {size:,} bytes"
 
-    def _candidates(self, state: TableState, change: Change) -> Snapshot:
+    def _candidates(self, txn: MultiTableTransaction, state: TableState, change: Change) -> Snapshot:
         """The files that may hold rows which the statement changes."""
         predicate = parse_where(change.own, state)
         metadata: Metadata = metadata_of(state)
-        files = self._writer.live(state, None if change.statement.takes_whole else predicate)
+        files = txn.files(state, None if change.statement.takes_whole else predicate)
         if change.operation == WRITE:
             files = files.slice(0, 0)
         return Snapshot(

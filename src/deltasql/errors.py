@@ -72,9 +72,9 @@ class UsageError(DeltaSqlError):
 class TableNotFound(UsageError):
     """No table of that name or id."""
 
-    def __init__(self, table: str, suggestion: str | None = None) -> None:
+    def __init__(self, table: str, suggestion: str | None = None, message: str | None = None) -> None:
         hint = f"did you mean {suggestion!r}?" if suggestion else "`deltasql tables` lists the tables."
-        super().__init__(f"there is no table {table!r}: {hint}", table=table, value=table)
+        super().__init__(message or f"there is no table {table!r}: {hint}", table=table, value=table)
         self.suggestion = suggestion
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import operator
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -88,6 +89,8 @@ class Session:
     """Where sources become frames."""
 
     spark: Callable[[], SparkSession]
+    read: Callable[[Any], DataFrame] = operator.methodcaller("df")
+    """The rows of a table of a lake."""
 
     def kept(self, data: Any) -> Any:
         """Rows of any kind so that they can be read again; a table of a lake is read anew each time."""
@@ -103,8 +106,12 @@ class Session:
             frame: DataFrame = data
             return frame
         if _is_table(data):
-            return data.df()
+            return self.read(data)
         return self.spark().createDataFrame(arrow_rows(data, "the source").reader.read_all())
+
+
+Asked = Callable[[Session], Request]
+"""A change, once it is known where sources become frames."""
 
 
 @dataclass(frozen=True)
@@ -114,8 +121,7 @@ class Merge:
 
     source: Any
     on: Expression
-    session: Session = field(repr=False)
-    run: Callable[[Request], Any] = field(repr=False)
+    run: Callable[[Asked], Any] = field(repr=False)
     clauses: tuple[Clause, ...] = ()
 
     def when_matched_update(
@@ -148,7 +154,7 @@ class Merge:
         """Run it: where it landed, or with `returning` a DataFrame of what became of each row."""
         if not self.clauses:
             raise UsageError("a merge needs a clause: when_matched_update(…), when_not_matched_insert(…), …")
-        return self.run(merge(self.source, self.on, self.clauses, returning, self.session))
+        return self.run(lambda session: merge(self.source, self.on, self.clauses, returning, session))
 
     def _with(self, clause: Clause) -> Self:
         return replace(self, clauses=(*self.clauses, clause))

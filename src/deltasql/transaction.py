@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import getpass
+import json
+import logging
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import version as package_version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import msgspec
+import pyarrow as pa
 
 from deltasql.config import count, duration
-from deltasql.core.actions import Action, CommitInfo, Metadata, Protocol, Txn, from_dict
+from deltasql.core.actions import Action, Add, CommitInfo, Metadata, Protocol, Txn, from_dict
 from deltasql.core.changes import (
     SERIALIZABLE,
     WRITE_SERIALIZABLE,
@@ -24,10 +27,26 @@ from deltasql.core.changes import (
     TableCommit,
     TableState,
 )
-from deltasql.errors import TransactionLimitExceeded, UsageError, ValidationError
-from deltasql.store import Committed, Store
+from deltasql.core.uri import split_name
+from deltasql.errors import (
+    CommitOutcomeUnknown,
+    DeltaSqlError,
+    TableNotFound,
+    TransactionLimitExceeded,
+    UsageError,
+    ValidationError,
+)
+from deltasql.store import Committed, Snapshot, Store
 from deltasql.store import Transaction as Shared
+from deltasql.store.files import presented
+from deltasql.store.reader import parse_where
 from deltasql.store.rows import file_token
+from deltasql.store.snapshots import Moved
+
+if TYPE_CHECKING:
+    from deltasql.core.predicates import Predicate
+
+_log = logging.getLogger(__name__)
 
 ENGINE = f"deltasql/{package_version('deltasql')}"
 
@@ -48,9 +67,10 @@ class _Staged:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What a transaction had staged at some moment."""
+    """What a transaction had staged, and read, at some moment."""
 
     staged: Mapping[str, _Staged]
+    reads: Mapping[str, Reads]
 
 
 class MultiTableTransaction:
@@ -71,6 +91,7 @@ class MultiTableTransaction:
         message: str | None = None,
         app: tuple[str, int] | None = None,
         txn_id: str | None = None,
+        point: Mapping[str, int] | None = None,
     ) -> None:
         config = store.config
         self._store = store
@@ -83,8 +104,16 @@ class MultiTableTransaction:
         self._author = author
         self._message = message
         self._app = _app(app)
+        self._point = point
+        """The version of every table when it began, by id; None if each is taken as it is first seen."""
         self._staged: dict[str, _Staged] = {}
+        self._reads: dict[str, Reads] = {}
+        self._states: dict[str, TableState] = {}
         self._over: str | None = None
+        self.in_doubt = False
+        """May it have landed without our knowing?"""
+        self._written: list[tuple[TableState, Sequence[Add]]] = []
+        """The files that were written for it, staged still or not."""
         self.id = txn_id or str(uuid.uuid4())
         self.token = file_token(self.id)
         """In the name of a file, it tells that this transaction wrote it: adding it needs no look-up."""
@@ -100,7 +129,7 @@ class MultiTableTransaction:
         isolation: str | None = None,
     ) -> None:
         """Add actions for a table. `expected_version` makes its commit strict: that version or `VersionConflict`."""
-        self._check_open()
+        self.check_open()
         self.stage_on(self._state(table_id), actions, expected_version, reads=reads, isolation=isolation)
 
     def stage_on(
@@ -111,14 +140,18 @@ class MultiTableTransaction:
         *,
         reads: Reads | None = None,
         isolation: str | None = None,
+        written: Sequence[Add] = (),
     ) -> None:
-        """`stage` for a head that was read already: conflicts are judged against that one."""
-        self._check_open()
+        """`stage` for a head that was read already: conflicts are judged against that one. `written` are the files
+        among the actions that were made for this transaction, and are nobody's if it fails."""
+        self.check_open()
         known = self._staged.get(state.table_id) or _Staged(state)
-        changes = Changes.of(actions, state.name)
+        changes = known.changes.followed_by(Changes.of(actions, state.name))
+        if written:
+            self._written.append((state, written))
         self._staged[state.table_id] = replace(
             known,
-            changes=known.changes.merge(changes),
+            changes=changes,
             reads=known.reads | (reads or Reads()),
             expected_version=_expected(expected_version, known),
             isolation=_isolation(isolation) or known.isolation,
@@ -126,15 +159,32 @@ class MultiTableTransaction:
 
     def create(self, state: TableState, new: NewTable, actions: Iterable[Action]) -> None:
         """Stage a table that does not exist yet; its first version is part of this transaction."""
-        self._check_open()
+        self.check_open()
         changes = Changes.of(actions, state.name)
         self._staged[state.table_id] = _Staged(state, changes, create=new, expected_version=0)
 
+    def find(self, table: str | UUID) -> TableState:
+        """A table as this transaction sees it, by its id or its name."""
+        created = [one.state for one in self._staged.values() if one.create is not None]
+        if created:
+            full = ".".join(split_name(str(table)))
+            for state in created:
+                if state.table_id == str(table) or state.name == full:
+                    return self.seen(state)
+        return self.seen(self._store.state(table))
+
+    def look_up(self, table: str | UUID) -> TableState | None:
+        """The same, or None if there is no such table."""
+        try:
+            return self.find(table)
+        except (TableNotFound, ValidationError):
+            return None
+
     def seen(self, state: TableState) -> TableState:
-        """A table as this transaction sees it: the head when it was first staged, with the schema that was staged."""
+        """A table as this transaction sees it: as it was when that began, with the schema that was staged."""
         staged = self._staged.get(state.table_id)
         if staged is None:
-            return state
+            return self._at_point(state)
         metadata, protocols = staged.changes.metadata, staged.changes.protocols
         return replace(
             staged.state,
@@ -142,18 +192,72 @@ class MultiTableTransaction:
             protocol=protocols[0] if protocols else staged.state.protocol,
         )
 
+    def _at_point(self, state: TableState) -> TableState:
+        """A table as it was when the transaction began; one that was created since, as it was first seen."""
+        if self._point is None:
+            return state
+        version = self._point.get(state.table_id)
+        if version is None:
+            return self._states.setdefault(state.table_id, state)
+        if state.version == version:
+            return state
+        if state.table_id not in self._states:
+            old = replace(self._store.state_at(state.table_id, version), version=version)
+            self._states[state.table_id] = replace(old, num_files=self._committed(old).num_rows)
+        return self._states[state.table_id]
+
+    def files(self, state: TableState, predicate: Predicate | None = None) -> pa.Table:
+        """The files of a table as this transaction sees it; those that may hold matching rows, and all staged ones."""
+        staged = self._staged.get(state.table_id)
+        base = None if state.version < 0 else self._committed(state, predicate)
+        changes = staged.changes if staged else Changes()
+        columns = state.metadata.partition_columns if state.metadata else ()
+        if base is None:
+            return presented(changes.adds, columns)
+        if changes.removes:
+            gone = {r.path for r in changes.removes}  # a vector that is replaced removes its path, too
+            base = base.filter(pa.array([path not in gone for path in base["path"].to_pylist()], pa.bool_()))
+        return pa.concat_tables([base, presented(changes.adds, columns).cast(base.schema)]) if changes.adds else base
+
+    def _committed(self, state: TableState, predicate: Predicate | None = None) -> pa.Table:
+        """The files that a version has, without what is staged."""
+        try:
+            found = self._store.files(state, predicate)
+            if found.version == state.version:
+                return found.files
+        except Moved:
+            _log.debug("table %s has another schema now", state.name)
+        return self._store.files_at(state, state.version, predicate)
+
+    def snapshot(self, state: TableState, where: str | None = None) -> Snapshot:
+        """A table as this transaction sees it, and reads it from here on."""
+        seen = self.seen(state)
+        if seen.metadata is None:
+            raise ValidationError(f"table {state.name} has no metadata yet", table=state.name)
+        if self._point is not None and seen.version >= 0 and seen.table_id not in self._point:
+            text = f"table {state.name} was created after transaction {self.id} began: begin another to read it"
+            raise TableNotFound(state.name, message=text)
+        predicate = parse_where(where, seen)
+        files = self.files(seen, predicate)
+        self.note_read(seen, Reads(whole_table=True) if where is None else Reads((where,), _paths(files)))
+        return Snapshot(
+            seen.table_id, seen.name, seen.version, seen.metadata, seen.protocol or Protocol(), files, seen.location,
+            predicate,
+        )  # fmt: skip
+
+    def note_read(self, state: TableState, reads: Reads) -> None:
+        """Rows of a table were read."""
+        self.check_open()
+        self._states.setdefault(state.table_id, state)
+        self._reads[state.table_id] = self._reads.get(state.table_id, Reads()) | reads
+
     def reshape(self, state: TableState, metadata: Metadata, protocol: Protocol | None) -> None:
         """Give a table a new schema, in place of one that was staged before."""
-        self._check_open()
+        self.check_open()
         known = self._staged.get(state.table_id) or _Staged(state)
         protocols = (protocol,) if protocol else known.changes.protocols
         changes = replace(known.changes, metadata=(metadata,), protocols=protocols)
         self._staged[state.table_id] = replace(known, changes=changes)
-
-    def has_files(self, state: TableState) -> bool:
-        """Were files staged for a table?"""
-        staged = self._staged.get(state.table_id)
-        return staged is not None and staged.changes.num_files > 0
 
     def forget_files(self, state: TableState) -> None:
         """Take back the files that were staged for a table: all of it is about to be overwritten."""
@@ -164,31 +268,52 @@ class MultiTableTransaction:
 
     def mark(self) -> Mark:
         """What is staged now, to come back to."""
-        return Mark(dict(self._staged))
+        return Mark(dict(self._staged), dict(self._reads))
 
     def back_to(self, mark: Mark) -> None:
         """Forget what was staged since."""
-        self._staged = dict(mark.staged)
+        self._staged, self._reads = dict(mark.staged), dict(mark.reads)
+
+    def leftovers(self) -> dict[str, list[str]]:
+        """The files that were written for this transaction and that are nobody's now: their paths by location. While it
+        is open, or in doubt, there are none."""
+        if self.in_doubt or self._over is None or not self._written:
+            return {}
+        landed = [one for key, one in self._staged.items() if key in self.results and not self.results[key].before]
+        kept = {(one.state.table_id, add.path) for one in landed for add in one.changes.adds}
+        found: dict[str, list[str]] = {}
+        for state, adds in self._written:
+            paths = [add.path for add in adds if (state.table_id, add.path) not in kept]
+            if paths:
+                found.setdefault(state.location, []).extend(paths)
+        return found
 
     def _state(self, table_id: str | UUID) -> TableState:
         staged = self._staged.get(str(table_id))
-        return staged.state if staged else self._store.state(table_id)
+        return staged.state if staged else self._at_point(self._store.state(table_id))
 
     def commit(self) -> dict[str, int]:
         """Commit every staged table, or none: the version of each."""
-        self._check_open()
+        self.check_open()
         self._check_limits()
         commits = [self._part(staged) for staged in self._staged.values()]
+        commits += self._checks() if commits else []
         shared = Shared(self.id, self._author, self._message, self._timeout)
-        self._over = "failed"
-        self.results = self._store.commit(commits, shared) if commits else {}
-        self._over = "committed"
+        self._over, self.in_doubt = "failed", True
+        try:
+            self.results = self._store.commit(commits, shared) if commits else {}
+        except CommitOutcomeUnknown:
+            raise
+        except DeltaSqlError:
+            self.in_doubt = False
+            raise
+        self._over, self.in_doubt = "committed", False
         return {table_id: result.version for table_id, result in self.results.items()}
 
     def rollback(self) -> None:
         """Forget everything that was staged."""
-        self._check_open()
-        self._staged.clear()
+        self.check_open()
+        self.back_to(Mark({}, {}))
         self._over = "rolled back"
 
     @property
@@ -196,7 +321,8 @@ class MultiTableTransaction:
         """Can it still stage and commit?"""
         return self._over is None
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """A transaction is used once."""
         if self._over is not None:
             raise UsageError(
                 f"transaction {self.id} is {self._over} already: a transaction is used once, begin another"
@@ -213,17 +339,24 @@ class MultiTableTransaction:
                     "transaction.max_files_per_table", files, self._max_files, staged.state.name
                 )
 
+    def _checks(self) -> list[TableCommit]:
+        """Tables that were only read: at the strictest level nobody may have changed what was read of them."""
+        if self._isolation != SERIALIZABLE:
+            return []
+        read = {key: reads for key, reads in self._reads.items() if key not in self._staged}
+        return [TableCommit(self._states[key], Changes(), reads, None, SERIALIZABLE) for key, reads in read.items()]
+
     def _part(self, staged: _Staged) -> TableCommit:
         changes = staged.changes
         if self._app is not None and self._app.app_id not in {t.app_id for t in changes.txns}:
             changes = changes.merge(Changes(txns=(self._app,)))
         if not changes.infos:
             changes = changes.merge(Changes(infos=(CommitInfo(_operation(staged)),)))
-        changes = replace(changes, infos=(self._complete(changes.infos[0]),))
+        changes = replace(changes, infos=(self._complete(_together(changes.infos)),))
         return TableCommit(
             staged.state,
             changes,
-            staged.reads,
+            staged.reads | self._reads.get(staged.state.table_id, Reads()),
             staged.expected_version,
             staged.isolation or self._isolation or _isolation_of(staged.state),
             staged.create,
@@ -256,6 +389,29 @@ def _expected(version: Any, known: _Staged) -> int | None:
             value=version,
         )
     return version
+
+
+def _together(infos: Sequence[CommitInfo]) -> CommitInfo:
+    """What a commit says about several statements: their counts are summed up, their kinds and parameters listed."""
+    if len(infos) == 1:
+        return infos[0]
+    operations = list(dict.fromkeys(info.operation for info in infos))
+    metrics: dict[str, str] = {}
+    for info in infos:
+        for key, value in (info.operation_metrics or {}).items():
+            sums = value.isdigit() and metrics.get(key, "0").isdigit()
+            metrics[key] = str(int(metrics.get(key, "0")) + int(value)) if sums else value
+    parts = [{"operation": info.operation, **(info.operation_parameters or {})} for info in infos]
+    return msgspec.structs.replace(
+        infos[0],
+        operation=operations[0] if len(operations) == 1 else "TRANSACTION",
+        operation_parameters={"statements": json.dumps(parts, ensure_ascii=False)},
+        operation_metrics=metrics or None,
+    )
+
+
+def _paths(files: pa.Table) -> frozenset[str]:
+    return frozenset(files["path"].to_pylist())
 
 
 def _operation(staged: _Staged) -> str:

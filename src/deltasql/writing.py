@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa
@@ -30,15 +31,14 @@ from deltasql.data.carve import Carved, carve, carve_partitions
 from deltasql.data.checks import Checks, checks, exact_filter
 from deltasql.data.files import FilePlan, TableFiles, count_rows
 from deltasql.data.inputs import ArrowRows, arrow_rows, is_spark_frame
-from deltasql.errors import DatabaseError, UnsupportedFeature, UsageError, ValidationError
+from deltasql.errors import DatabaseError, StorageError, UsageError, ValidationError
+from deltasql.objects import Directory
 from deltasql.progress import Report, counted, showing
 from deltasql.store import Snapshot, Store
 from deltasql.store.reader import parse_where
-from deltasql.store.snapshots import Moved
 from deltasql.transaction import MultiTableTransaction
 
 if TYPE_CHECKING:
-    from deltasql.core.predicates import Predicate
     from deltasql.spark.types import DataFrame, SparkSession
 
 _log = logging.getLogger(__name__)
@@ -153,15 +153,27 @@ class TableWriter:
         info = CommitInfo("WRITE", _parameters(options, shape.metadata), metrics)
         if shape.is_new:
             txn.reshape(state, shape.metadata, shape.protocol)
-        txn.stage_on(state, [*adds, *kept, *removes, info], reads=reads, isolation=isolation)
+        written = [*adds, *kept]
+        txn.stage_on(state, [*written, *removes, info], reads=reads, isolation=isolation, written=written)
         return metrics
 
     def give_up(self, txn: MultiTableTransaction) -> None:
-        """The transaction did not commit: what it wrote is nobody's."""
+        """The transaction did not commit: what it wrote is nobody's. Unless that is not certain."""
+        if txn.in_doubt:
+            return
+        self.clean_up(txn)
         try:
             self._store.end_write(txn.id)
         except DatabaseError as error:
             _log.warning("transaction %s: its files count as being written for a while longer: %s", txn.id, error)
+
+    def clean_up(self, txn: MultiTableTransaction) -> None:
+        """Delete the files that a transaction wrote and that no table has. What stays is an orphan to vacuum."""
+        for location, paths in txn.leftovers().items():
+            try:
+                Directory(location, self._options).delete([unquote(path) for path in paths])
+            except (StorageError, OSError) as error:
+                _log.warning("%d files of transaction %s at %s stay there: %s", len(paths), txn.id, location, error)
 
     # --- Files
 
@@ -188,23 +200,16 @@ class TableWriter:
         state, options = plan.state, plan.options
         if options.where is None and not options.dynamic:
             txn.forget_files(state)
-            gone = removal_of(self.live(state)) if state.version >= 0 else []
-            return _Replaced(gone, reads=Reads(whole_table=True), isolation=SERIALIZABLE)
-        if txn.has_files(state):
-            raise UnsupportedFeature(
-                f"table {state.name}: a transaction cannot overwrite some rows of a table after it wrote to it: "
-                f"overwrite them first, or in a transaction of their own",
-                table=state.name,
-            )
+            return _Replaced(removal_of(txn.files(state)), reads=Reads(whole_table=True), isolation=SERIALIZABLE)
         if options.where is not None:
-            return self._carved(plan, options.where, report)
-        return _in_partitions(removal_of(self.live(state)), adds, state)
+            return self._carved(txn, plan, options.where, report)
+        return _in_partitions(removal_of(txn.files(state)), adds, state)
 
-    def _carved(self, plan: WritePlan, where: str, report: Report | None) -> _Replaced:
+    def _carved(self, txn: MultiTableTransaction, plan: WritePlan, where: str, report: Report | None) -> _Replaced:
         """Files with rows for which a condition is true go; their other rows are written again."""
         state, metadata = plan.state, plan.shape.metadata
         predicate = parse_where(where, state)
-        files = self.live(state, predicate)
+        files = txn.files(state, predicate)
         snapshot = Snapshot(
             state.table_id, state.name, state.version, metadata, state.protocol or Protocol(), files, state.location
         )
@@ -223,16 +228,6 @@ class TableWriter:
 
         fast = self._store.config.override(plan.files.properties)["spark.fast_scan"]
         return carve_by_spark(spark, snapshot, where, plan.files, fast=fast, report=report)
-
-    def live(self, state: TableState, predicate: Predicate | None = None) -> pa.Table:
-        """The files that were live when the write was planned; those that may hold matching rows."""
-        try:
-            found = self._store.files(state, predicate)
-            if found.version == state.version:
-                return found.files
-        except Moved:
-            _log.debug("table %s has another schema now", state.name)
-        return self._store.files_at(state, state.version, predicate)
 
 
 @dataclass(frozen=True, slots=True)

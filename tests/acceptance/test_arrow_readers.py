@@ -49,7 +49,7 @@ def test_files_that_spark_writes(
             spark_session.conf.set(key, value)
     [file] = (tmp_path / "table" / "written").glob("*.parquet")
     file.rename(tmp_path / "table" / "file.parquet")
-    with table._lake.begin() as tx:
+    with table.lake.begin() as tx:
         tx.stage(table, [deltasql.Add("file.parquet", (tmp_path / "table" / "file.parquet").stat().st_size, 1, {})])
     found = table.arrow()
     assert found.schema == table.schema

@@ -37,7 +37,7 @@ def changed(table: deltasql.Table, schema: str) -> None:
     """Commit another schema."""
     metadata = table.state().metadata
     assert metadata is not None
-    with table._lake.begin() as tx:
+    with table.lake.begin() as tx:
         tx.stage(table, [replace_fields(metadata, schema_string=schema_string(schema))])
 
 
@@ -477,7 +477,7 @@ class TestPlaces:
 
     def test_a_missing_file_is_named(self, table: deltasql.Table) -> None:
         write(table, ids(1), "there.parquet", {"p": None})
-        with table._lake.begin() as tx:
+        with table.lake.begin() as tx:
             tx.stage(table, [add("not%20there.parquet", partition_values={"p": None})])
         with pytest.raises(
             deltasql.StorageError, match=f"{table.name}: file 'not there.parquet' .*does not exist"
@@ -486,8 +486,8 @@ class TestPlaces:
         assert caught.value.table == table.name
 
     def test_a_broken_file_is_named(self, table: deltasql.Table) -> None:
-        Directory(table.location, table._lake._storage_options).put("broken.parquet", b"PAR1 this is not Parquet")
-        with table._lake.begin() as tx:
+        Directory(table.location, table.lake.storage_options).put("broken.parquet", b"PAR1 this is not Parquet")
+        with table.lake.begin() as tx:
             tx.stage(table, [add("broken.parquet", partition_values={"p": None})])
         with pytest.raises(deltasql.StorageError, match=f"{table.name}: file 'broken.parquet' .*cannot be read"):
             table.batches().read_all()

@@ -30,10 +30,15 @@ def spark(spark_session: SparkSession) -> SparkSession:
     return spark_session
 
 
-@pytest.fixture(params=["whole", "partitioned"])
+both_layouts = pytest.mark.parametrize("table", ["whole", "partitioned"], indirect=True)
+
+
+@pytest.fixture
 def table(request: pytest.FixtureRequest, make_table: Make, spark: SparkSession) -> deltasql.Table:
     """Three files: ids 0 to 3, 10 to 13, 20 to 23."""
-    table = make_table(schema=SCHEMA, partition_by=[] if request.param == "whole" else ["part"])
+    table = make_table(
+        schema=SCHEMA, partition_by=["part"] if getattr(request, "param", "whole") == "partitioned" else []
+    )
     for start in (0, 10, 20):
         ids = list(range(start, start + 4))
         table.append(pa.table({"id": ids, "part": [f"p{start}"] * 4, "n": ids, "s": [{"x": i} for i in ids]}))
@@ -76,6 +81,7 @@ class TestInsert:
 
 
 class TestUpdate:
+    @both_layouts
     def test_matching_rows_and_no_others(self, table: deltasql.Table) -> None:
         before = paths(table)
         result = table.update({"n": "n * 100"}, where="id IN (11, 12)")
@@ -89,6 +95,7 @@ class TestUpdate:
         assert (latest.operation, latest.metrics["numUpdatedRows"]) == ("UPDATE", "2")
         assert json.loads(latest.parameters["predicate"]) == ["id IN (11, 12)"]
 
+    @both_layouts
     def test_outside_readers_agree(self, table: deltasql.Table, spark: SparkSession) -> None:
         table.update({"n": "n + 1", "s": "named_struct('x', 7)"}, where="n % 2 = 0")
         table.update({"part": "'other'"}, where="id = 3")
@@ -96,11 +103,13 @@ class TestUpdate:
         assert_same_rows(Path(table.location), table.arrow(), spark=spark)
         assert values(table, "s")[2] == {"x": 7}
 
+    @both_layouts
     def test_all_rows_of_a_file(self, table: deltasql.Table) -> None:
         result = table.update({"n": "0"}, where="id < 4")
         assert result.metrics["numCopiedRows"] == "0"
         assert len(paths(table)) == 3
 
+    @both_layouts
     def test_without_a_condition(self, table: deltasql.Table) -> None:
         table.update({"n": F.lit(1)})
         assert set(values(table).values()) == {1}
@@ -116,6 +125,7 @@ class TestUpdate:
         table.update({"n": "8"}, where="NOT n > 1")
         assert values(table) == {1: None, 2: 8, 3: 9}
 
+    @both_layouts
     def test_rows_move_to_another_partition(self, table: deltasql.Table) -> None:
         table.update({"part": "concat('new ', id)"}, where="id = 1")
         assert values(table, "part")[1] == "new 1"
@@ -139,12 +149,14 @@ class TestUpdate:
             table.update({"n": "s.value"}, where="id = s.key", source=source)
         assert table.version == 3
 
+    @both_layouts
     def test_random_values_are_computed_once(self, table: deltasql.Table) -> None:
         rows = table.update({"n": "CAST(rand() * 1000000 AS INT)"}, where="rand() < 0.5", returning=["id", "n"])
         returned = dict(map(tuple, rows.collect()))
         assert values(table) == ALL | returned
         assert dict(map(tuple, rows.collect())) == returned
 
+    @both_layouts
     def test_what_is_returned_stays_what_it_was(self, table: deltasql.Table) -> None:
         rows = table.update({"n": "n + 1"}, where="id < 2", returning="*")
         table.delete()
@@ -187,6 +199,7 @@ class TestUpdate:
 
 
 class TestDelete:
+    @both_layouts
     def test_matching_rows_and_no_others(self, table: deltasql.Table) -> None:
         before = paths(table)
         result = table.delete(where="id = 1 OR n = 22")
@@ -194,11 +207,13 @@ class TestDelete:
         assert len(before & paths(table)) == 1
         assert (result.metrics["numDeletedRows"], result.metrics["numCopiedRows"]) == ("2", "6")
 
+    @both_layouts
     def test_a_file_whose_rows_all_go_is_not_written_again(self, table: deltasql.Table) -> None:
         result = table.delete(where="n BETWEEN 10 AND 13")
         assert (result.metrics["numAddedFiles"], result.metrics["numRemovedFiles"]) == ("0", "1")
         assert values(table).keys() == ALL.keys() - {10, 11, 12, 13}
 
+    @both_layouts
     def test_old_rows_are_returned(self, table: deltasql.Table) -> None:
         rows = table.delete(where="id >= 22", returning=["id", "n * 2 AS twice", "s.x"])
         assert sorted(map(tuple, rows.collect())) == [(22, 44, 22), (23, 46, 23)]
@@ -235,6 +250,7 @@ class TestDelete:
 class TestMerge:
     SOURCE = pa.table({"id": [1, 11, 50], "part": ["p0", "p10", "new"], "n": pa.array([100, 110, 500], pa.int32())})
 
+    @both_layouts
     def test_upsert(self, table: deltasql.Table, spark: SparkSession) -> None:
         merge = table.merge(self.SOURCE, on="t.id = s.id").when_matched_update().when_not_matched_insert()
         result = merge.execute()
@@ -246,6 +262,7 @@ class TestMerge:
         assert latest.operation == "MERGE"
         assert json.loads(latest.parameters["notMatchedPredicates"]) == [{"actionType": "insert"}]
 
+    @both_layouts
     def test_every_clause_and_what_it_returns(self, table: deltasql.Table) -> None:
         rows = (
             table.merge(self.SOURCE, on="t.id = s.id AND t.part = s.part")
@@ -352,7 +369,7 @@ class TestOddities:
         table = make_table(schema="id BIGINT, n INT")
         table.append(pa.table({"id": [1, 2], "n": pa.array([1, 2], pa.int32())}))
         [file] = table.files().to_pylist()
-        with table._lake.begin() as tx:
+        with table.lake.begin() as tx:
             bare = deltasql.Add(file["path"], file["size"], file["modification_time"], {})
             tx.stage(table, [bare])
         assert table.files()["stats"].to_pylist() == [None]
@@ -395,7 +412,6 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.usefixtures("way")
-@pytest.mark.parametrize("table", ["whole"], indirect=True)
 class TestWaysToMerge:
     """The sizes of a merge decide how it is done, and nothing else."""
 
@@ -509,7 +525,7 @@ class during_next_change:
     """Something that another does between the reading and the commit of the next change."""
 
     def __init__(self, table: deltasql.Table, action: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
-        self._changer, self._action, self._patch = table._lake.changer, action, monkeypatch
+        self._changer, self._action, self._patch = table.lake.changer, action, monkeypatch
 
     def __enter__(self) -> None:
         original = self._changer.change

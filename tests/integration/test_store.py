@@ -60,12 +60,12 @@ class TestMigrations:
 
     def test_an_older_schema_says_migrate(self, empty_database: str) -> None:
         deltasql.connect(empty_database).close()
-        _execute(empty_database, "drop table deltasql.dl_writes")
+        _execute(empty_database, "alter table deltasql.dl_transactions drop column tables")
         _execute(empty_database, f"delete from deltasql.dl_migrations where number = {latest()}")
         with pytest.raises(deltasql.SchemaOutdated, match="deltasql migrate"):
             deltasql.connect(empty_database)
         with open_store(empty_database) as store:
-            assert store.migrate() == ["0005 writes"]
+            assert store.migrate() == ["0006 transactions"]
         deltasql.connect(empty_database).close()
 
     def test_a_migration_that_fails_leaves_nothing(self, empty_database: str) -> None:

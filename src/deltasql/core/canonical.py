@@ -42,6 +42,11 @@ class LoggedCommit:
     cdc: Sequence[Cdc] = ()
 
 
+def with_tables(info: Mapping[str, Any], tables: Mapping[str, int] | None) -> Mapping[str, Any]:
+    """Commit information that tells the versions of all tables which were committed together."""
+    return info if tables is None else {**info, "txnTables": dict(tables)}
+
+
 def epoch_millis(moment: datetime) -> int:
     """A moment as Delta writes times: whole milliseconds, rounded down."""
     return (moment - _EPOCH) // _MILLISECOND

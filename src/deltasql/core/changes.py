@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any
 
@@ -68,6 +68,16 @@ class Changes:
         """These actions followed by others for the same table."""
         return Changes(*(getattr(self, name) + getattr(later, name) for name in _FIELDS.values()))
 
+    def followed_by(self, later: Changes) -> Changes:
+        """The same for statements that come one after the other: a file that was added, and is removed now, was never
+        there."""
+        gone = {_identity(r) for r in later.removes} & set(map(_identity, self.adds)) if later.removes else ()
+        if not gone:
+            return self.merge(later)
+        ours = replace(self, adds=tuple(add for add in self.adds if _identity(add) not in gone))
+        theirs = replace(later, removes=tuple(r for r in later.removes if _identity(r) not in gone))
+        return ours.merge(theirs)
+
     def of_adds(self, name: str) -> list[Any]:
         """One field of all adds. Taken once: a commit may hold 100,000 files, and many checks look at each field."""
         if name not in self._columns:
@@ -95,6 +105,11 @@ _FIELDS: dict[type[Action], str] = {
     DomainMetadata: "domains",
     CommitInfo: "infos",
 }
+
+
+def _identity(file: Add | Remove) -> tuple[str, str | None]:
+    """To Delta's readers, a path with another deletion vector is another file."""
+    return file.path, file.deletion_vector.unique_id if file.deletion_vector else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +185,11 @@ class TableCommit:
     expected_version: int | None = None
     isolation: str = WRITE_SERIALIZABLE
     create: NewTable | None = None
+
+    @property
+    def is_check(self) -> bool:
+        """Was the table only read? Then it takes part in the conflict check, and gets no version."""
+        return not self.changes.infos
 
     @property
     def replaces_files(self) -> bool:

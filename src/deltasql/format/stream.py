@@ -20,6 +20,7 @@ from deltasql.errors import UnsupportedFeature, UsageError
 from deltasql.format.files import LakeAddress, read_files, tasks_of
 from deltasql.format.limits import LIMITS, ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 from deltasql.store import Snapshot
+from deltasql.store.files import presented
 
 Offset = dict[str, Any]
 _VERSIONS_AT_ONCE = 100
@@ -151,7 +152,9 @@ class _Planner:
         for version, found in self._added(first, end["version"] if end["index"] else end["version"] - 1):
             begin = index if version == first else 0
             adds += found[begin : end["index"] if version == end["version"] else None]
-        return tasks + tasks_of(replace(self._snapshot, files=_files(adds, self._snapshot)))
+        return tasks + tasks_of(
+            replace(self._snapshot, files=presented(adds, self._snapshot.metadata.partition_columns))
+        )
 
     def _initial_snapshot(self, version: int) -> Snapshot:
         """Its files in an order that is the same whenever they are read: offsets count them, and outlive the query."""
@@ -190,21 +193,3 @@ class _Planner:
                 f"table {name}: version {commit.version} changes the schema: start the stream again to read on with it",
                 table=name,
             )
-
-
-def _files(adds: Sequence[Add], snapshot: Snapshot) -> pa.Table:
-    """Files as a snapshot has them."""
-    schema = snapshot.files.schema
-    columns = snapshot.metadata.partition_columns
-    values = [{c: add.partition_values.get(c) for c in columns} for add in adds]
-    known = {
-        "path": [add.path for add in adds],
-        "size": [add.size for add in adds],
-        "partition_values": values,
-        "deletion_vector": [None if add.deletion_vector is None else "there is one" for add in adds],
-    }
-    arrays = [
-        pa.array(known[field.name], field.type) if field.name in known else pa.nulls(len(adds), field.type)
-        for field in schema
-    ]
-    return pa.Table.from_arrays(arrays, schema=schema)

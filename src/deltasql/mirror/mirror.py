@@ -13,7 +13,7 @@ from functools import partial
 from typing import TypeVar
 
 from deltasql.core.canonical import commit_bytes
-from deltasql.errors import DatabaseError, DeltaSqlError, ValidationError
+from deltasql.errors import DatabaseError, DeltaSqlError, MirrorFailure, ValidationError
 from deltasql.mirror.alerts import alert
 from deltasql.mirror.checkpoints import Checkpoints
 from deltasql.mirror.layout import commit_path
@@ -63,9 +63,10 @@ class Mirror:
 
     # --- After a commit
 
-    def committed(self, landed: Sequence[Landed]) -> None:
-        """Publish what has just committed, as each table wants it. The commit stands whatever comes of this."""
-        at_once: list[Callable[[], None]] = []
+    def committed(self, landed: Sequence[Landed]) -> dict[str, MirrorFailure]:
+        """Publish what has just committed, as each table wants it. The commit stands whatever comes of this: what could
+        not be published, by the ids of tables."""
+        at_once: list[Callable[[], MirrorFailure | None]] = []
         for part in landed:
             table = _table_of(part)
             mode = self._config.override(table.properties)["mirror.mode"]
@@ -76,9 +77,10 @@ class Mirror:
                 self._in_background(table)
                 self._announce(table)
         if len(at_once) == 1:
-            at_once[0]()
-        elif at_once:
-            list(self._side_by_side(lambda job: job(), at_once, self._config["mirror.parallel_tables"]))
+            failures = [at_once[0]()]
+        else:
+            failures = list(self._side_by_side(lambda job: job(), at_once, self._config["mirror.parallel_tables"]))
+        return {failure.table_id: failure for failure in failures if failure is not None and failure.table_id}
 
     def _announce(self, table: MirroredTable) -> None:
         """Wake a reconciler, should this process end before it has published the table."""
@@ -87,16 +89,23 @@ class Mirror:
         except DatabaseError as error:
             _log.warning("table %s: no reconciler was told: %s", table.name, error)
 
-    def _publish_safely(self, table: MirroredTable, known: Mapping[int, Callable[[], bytes]]) -> None:
+    def _publish_safely(self, table: MirroredTable, known: Mapping[int, Callable[[], bytes]]) -> MirrorFailure | None:
         try:
-            self._after(self._publisher.publish(table, known=known, wait=True))
+            result = self._publisher.publish(table, known=known, wait=True)
+            self._after(result)
         except DeltaSqlError as error:
             _log.warning("table %s: not published yet: %s", table.name, error)
             self._retry_later()
-        except Exception:
+            return MirrorFailure(table.id, max(known), str(error), table.name)
+        except Exception as error:
             # The commit has landed: whatever went wrong here must not look to the caller as if it had not.
             _log.exception("table %s: publishing failed", table.name)
             self._retry_later()
+            return MirrorFailure(table.id, max(known), f"{type(error).__name__}: {error}", table.name)
+        if result.failure is None and max(known) not in result.versions and result.busy:
+            why = "an earlier version could not be published yet, or another publisher is at work"
+            return MirrorFailure(table.id, max(known), why, table.name)
+        return result.failure
 
     def _after(self, result: Published) -> None:
         """Say what failed; write the checkpoint that has become due, but never while a writer waits."""

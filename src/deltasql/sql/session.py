@@ -11,7 +11,7 @@ from sqlglot import exp
 from deltasql import altering
 from deltasql.changing import Change, Outcome, RowChanger
 from deltasql.core.changes import Reads, TableState
-from deltasql.errors import TableExists, TableNotFound, UsageError, ValidationError
+from deltasql.errors import TableExists, TableNotFound, UsageError
 from deltasql.sql.ddl import Definition, alteration, definition
 from deltasql.sql.parse import Parsed, Tree, refused
 from deltasql.sql.relations import table_name
@@ -42,20 +42,9 @@ class TransactionSession:
         return self.spark_session()
 
     def find(self, name: str) -> TableState | None:
-        try:
-            return self.txn.seen(self.store.state(name))
-        except (TableNotFound, ValidationError):
-            return None
+        return self.txn.look_up(name)
 
     def frame(self, state: TableState, version: int | None, timestamp: str | None) -> Any:
-        if version is None and timestamp is None:
-            if self.txn.has_files(state):
-                raise UsageError(
-                    f"table {state.name}: this transaction wrote to it, and cannot read that yet: "
-                    f"read it before, or after the commit",
-                    table=state.name,
-                )
-            version = state.version
         return self.read(state, version, timestamp)
 
     def change(self, state: TableState, change: Change) -> Outcome:
@@ -120,5 +109,5 @@ class TransactionSession:
             altering.add_columns(self.txn, self.txn.seen(state), asked.columns)
         for constraint, condition in asked.constraints.items():
             seen = self.txn.seen(state)
-            altering.add_constraint(self.txn, seen, constraint, condition, self.read(state, state.version, None))
+            altering.add_constraint(self.txn, seen, constraint, condition, self.read(state, None, None))
         self.names[state.table_id] = state.name

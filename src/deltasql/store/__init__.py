@@ -2,7 +2,17 @@
 
 from deltasql.store.commit import Committed, Landed, Transaction
 from deltasql.store.reader import Snapshot, SqlTxnLogReader
-from deltasql.store.records import HistoryEntry, TableInfo
+from deltasql.store.records import HistoryEntry, TableInfo, TransactionInfo
 from deltasql.store.store import Store
 
-__all__ = ["Committed", "HistoryEntry", "Landed", "Snapshot", "SqlTxnLogReader", "Store", "TableInfo", "Transaction"]
+__all__ = [
+    "Committed",
+    "HistoryEntry",
+    "Landed",
+    "Snapshot",
+    "SqlTxnLogReader",
+    "Store",
+    "TableInfo",
+    "Transaction",
+    "TransactionInfo",
+]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import repeat
 from typing import Any
@@ -20,7 +20,7 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 from deltasql.core.actions import Add, CommitInfo
-from deltasql.core.canonical import LoggedCommit
+from deltasql.core.canonical import LoggedCommit, with_tables
 from deltasql.core.changes import TableCommit
 from deltasql.core.conflicts import AddedFile, RemovedFile, Winner, check, isolation_of
 from deltasql.errors import (
@@ -28,6 +28,7 @@ from deltasql.errors import (
     ConcurrentTransaction,
     DatabaseError,
     DeltaSqlError,
+    MirrorFailure,
     TableExists,
     TableNotFound,
     ValidationError,
@@ -65,6 +66,8 @@ class Committed:
     version: int
     committed_at: datetime | None
     before: bool = False
+    mirror: MirrorFailure | None = None
+    """Why it is not published yet, if that was tried and failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,8 @@ class Landed:
     commit: TableCommit
     version: int
     committed_at: datetime
+    tables: Mapping[str, int] | None = None
+    """The versions of all tables that it committed together with, by name."""
 
     def logged(self) -> LoggedCommit:
         """What the log holds of it now, without asking."""
@@ -83,7 +88,7 @@ class Landed:
         return LoggedCommit(
             version=self.version,
             committed_at=self.committed_at,
-            info=commit_info(self.commit).to_dict(),
+            info=with_tables(commit_info(self.commit).to_dict(), self.tables),
             in_commit_timestamp=self.commit.in_commit_timestamp,
             protocol=changes.protocols[0] if changes.protocols else None,
             metadata=changes.metadata[0] if changes.metadata else None,
@@ -131,19 +136,22 @@ class Misplaced(Exception):
 
 
 def commit(
-    database: Database, commits: Sequence[TableCommit], txn: Transaction, after: Callable[[Sequence[Landed]], None]
+    database: Database,
+    commits: Sequence[TableCommit],
+    txn: Transaction,
+    after: Callable[[Sequence[Landed]], Mapping[str, MirrorFailure]],
 ) -> dict[str, Committed]:
     """Commit all tables or none. Each was validated before; the result is durable when `after` is called with it."""
     ordered = sorted(commits, key=lambda c: c.state.table_key)
     token = rows.file_token(txn.txn_id)
     described = [(own, _described(own, txn)) for own in ordered]
-    parts = [_part(own, database.next_commit_id(), token, text) for own, text in described]
+    parts = [_part(own, -1 if own.is_check else database.next_commit_id(), token, text) for own, text in described]
     applied: dict[str, Committed] = {}
-    while parts:
+    while any(not part.commit.is_check for part in parts):
         try:
             landed = _commit_parts(database, parts, txn)
-            after([_landed(part, landed[part.commit.state.table_id]) for part in parts])
-            return applied | landed
+            failures = after(_landed(parts, landed))
+            return applied | {key: replace(one, mirror=failures.get(key)) for key, one in landed.items()}
         except AppliedBefore as before:
             part = next(p for p in parts if p.key == before.table_key)
             parts.remove(part)
@@ -152,10 +160,15 @@ def commit(
     return applied
 
 
-def _landed(part: Part, result: Committed) -> Landed:
-    if result.committed_at is None:
-        raise AssertionError("a commit that has just landed has a time")
-    return Landed(part.key, part.commit_id, part.commit, result.version, result.committed_at)
+def _landed(parts: Sequence[Part], results: Mapping[str, Committed]) -> list[Landed]:
+    written = [(part, results[part.commit.state.table_id]) for part in parts if not part.commit.is_check]
+    tables = {part.commit.state.name: one.version for part, one in written} if len(written) > 1 else None
+    found = []
+    for part, one in written:
+        if one.committed_at is None:
+            raise AssertionError("a commit that has just landed has a time")
+        found.append(Landed(part.key, part.commit_id, part.commit, one.version, one.committed_at, tables))
+    return found
 
 
 def _part(own: TableCommit, commit_id: int, token: str, description: dict[str, Any]) -> Part:
@@ -541,6 +554,8 @@ def end(connection: Connection) -> None:
 def describe(own: TableCommit) -> dict[str, Any]:
     """What `dl_commit` reads for one table besides its files: known before the database is asked anything."""
     changes = own.changes
+    if own.is_check:
+        return {"check": True}
     info = commit_info(own)
     details = changes.metadata or changes.protocols or changes.txns or changes.domains
     required = {

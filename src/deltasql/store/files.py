@@ -9,14 +9,30 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltasql.core.changes import TableState
+from deltasql.core.actions import Add
+from deltasql.core.changes import Changes, TableState
 from deltasql.core.schema import arrow_schema
 from deltasql.core.stats import Bounds, ColumnPath, parse_stats, partition_bounds
 from deltasql.store.database import Row
-from deltasql.store.rows import loads
+from deltasql.store.rows import loads, map_text, vector_text
 
 if TYPE_CHECKING:
     from deltasql.core.predicates import Predicate
+
+
+_PRESENTED = {
+    "path": pa.string(),
+    "size": pa.int64(),
+    "modification_time": pa.int64(),
+    "partition_values": None,
+    "stats": pa.string(),
+    "data_change": pa.bool_(),
+    "tags": pa.string(),
+    "deletion_vector": pa.string(),
+    "base_row_id": pa.int64(),
+    "default_row_commit_version": pa.int64(),
+    "clustering_provider": pa.string(),
+}
 
 
 class PartitionTable:
@@ -105,6 +121,20 @@ def present(files: pa.Table, partitions: PartitionTable) -> pa.Table:
         "clustering_provider": files["clustering_provider"],
     }
     return pa.table(columns)
+
+
+def presented(adds: Sequence[Add], columns: Sequence[str]) -> pa.Table:
+    """Files that are not in the log yet, in the same columns; `columns` are the table's partition columns."""
+    changes = Changes(adds=tuple(adds))
+    values = [{c: add.partition_values.get(c) for c in columns} for add in adds]
+    kind = pa.struct([(c, pa.string()) for c in columns])
+    known = {
+        "partition_values": pa.array(values, kind),
+        "tags": pa.array([map_text(add.tags) for add in adds], pa.string()),
+        "deletion_vector": pa.array([vector_text(add.deletion_vector) for add in adds], pa.string()),
+    }
+    columns_of = {n: known[n] if n in known else pa.array(changes.of_adds(n), k) for n, k in _PRESENTED.items()}
+    return pa.table(columns_of)
 
 
 def _partition_values(files: pa.Table, partitions: PartitionTable) -> pa.Array:

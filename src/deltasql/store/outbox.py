@@ -13,7 +13,7 @@ import psycopg
 from psycopg.rows import tuple_row
 
 from deltasql.config import Config
-from deltasql.core.canonical import LoggedCommit
+from deltasql.core.canonical import LoggedCommit, with_tables
 from deltasql.store import rows
 from deltasql.store.database import Connection, Database, Row, fetch
 from deltasql.store.queries import queries
@@ -249,7 +249,7 @@ def read_commits(connection: Connection, key: int, versions: Sequence[int]) -> d
         row["version"]: LoggedCommit(
             version=row["version"],
             committed_at=row["committed_at"],
-            info=rows.loads(row["commit_info"]),
+            info=with_tables(rows.loads(row["commit_info"]), row["tables"] and rows.loads(row["tables"])),
             in_commit_timestamp=row["in_commit_timestamp"],
             protocol=protocols.get(row["version"]),
             metadata=metadata.get(row["version"]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -76,4 +76,32 @@ class HistoryEntry:
             num_added_files=row["num_adds"],
             num_removed_files=row["num_removes"],
             commit_info=info,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionInfo:
+    """What was committed together."""
+
+    id: str
+    timestamp: datetime
+    author: str | None
+    message: str | None
+    versions: Mapping[str, int]
+    """Each table's version, by name."""
+    operations: Mapping[str, str]
+    locations: Mapping[str, str]
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any], tables: Sequence[Mapping[str, Any]]) -> TransactionInfo:
+        """From a row of the `transactions` query, and those of its tables."""
+        info = loads(tables[0]["commit_info"]) if tables else {}
+        return cls(
+            id=str(row["txn_id"]),
+            timestamp=row["committed_at"],
+            author=row["author"] or (tables[0]["committer"] if tables else None),
+            message=row["message"] or info.get("userMetadata"),
+            versions={t["name"]: t["version"] for t in tables},
+            operations={t["name"]: t["operation"] for t in tables},
+            locations={t["name"]: t["location"] for t in tables},
         )

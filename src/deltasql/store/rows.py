@@ -93,12 +93,12 @@ def _text(value: Mapping[str, Any] | None) -> str | None:
     return dumps(value) if value else None
 
 
-def _map_text(value: Mapping[str, Any] | None) -> str | None:
+def map_text(value: Mapping[str, Any] | None) -> str | None:
     """An empty map is a value of its own; only None is absent."""
     return None if value is None else dumps(value)
 
 
-def _vector_text(vector: DeletionVector | None) -> str | None:
+def vector_text(vector: DeletionVector | None) -> str | None:
     return None if vector is None else dumps(vector.to_dict())
 
 
@@ -185,11 +185,11 @@ def add_rows(
 
 def _texts(values: Sequence[Mapping[str, Any] | None]) -> Iterable[str | None]:
     """JSON texts, an empty map included; nearly always there are none."""
-    return repeat(None) if values.count(None) == len(values) else map(_map_text, values)
+    return repeat(None) if values.count(None) == len(values) else map(map_text, values)
 
 
 def _vector_texts(values: Sequence[DeletionVector | None]) -> Iterable[str | None]:
-    return repeat(None) if values.count(None) == len(values) else map(_vector_text, values)
+    return repeat(None) if values.count(None) == len(values) else map(vector_text, values)
 
 
 def remove_rows(
@@ -205,15 +205,15 @@ def remove_rows(
 def _remove_row(ord_: int, r: Remove, place: Placed) -> tuple[Any, ...]:
     return (
         ord_, place.commit_id, place.ord, r.deletion_timestamp, r.data_change, False, r.extended_file_metadata,
-        r.path, _map_text(r.partition_values), r.size, r.stats, _map_text(r.tags),
-        _vector_text(r.deletion_vector), r.base_row_id, r.default_row_commit_version, _text(r.extra),
+        r.path, map_text(r.partition_values), r.size, r.stats, map_text(r.tags),
+        vector_text(r.deletion_vector), r.base_row_id, r.default_row_commit_version, _text(r.extra),
     )  # fmt: skip
 
 
 def cdc_rows(files: Sequence[Cdc]) -> list[tuple[Any, ...]]:
     """A row per change data file."""
     return [
-        (ord_, c.size, c.path, dumps(c.partition_values), _map_text(c.tags), _text(c.extra))
+        (ord_, c.size, c.path, dumps(c.partition_values), map_text(c.tags), _text(c.extra))
         for ord_, c in enumerate(files)
     ]
 

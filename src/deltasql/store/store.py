@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -17,15 +17,15 @@ from deltasql.core.canonical import LoggedCommit
 from deltasql.core.changes import TableCommit, TableState
 from deltasql.core.uri import split_name
 from deltasql.core.validate import validate
-from deltasql.errors import TableNotFound, ValidationError
+from deltasql.errors import MirrorFailure, TableNotFound, ValidationError
 from deltasql.store import migrations
 from deltasql.store.arrow import ArrowSessions
 from deltasql.store.bounds import BoundsWriter
 from deltasql.store.commit import Committed, Landed, Transaction, commit
 from deltasql.store.contents import Contents, contents
-from deltasql.store.database import Database
+from deltasql.store.database import Database, Row
 from deltasql.store.outbox import Outbox, read_commits
-from deltasql.store.records import HistoryEntry, TableInfo
+from deltasql.store.records import HistoryEntry, TableInfo, TransactionInfo
 from deltasql.store.rows import metadata_of, protocol_of
 from deltasql.store.snapshots import FilesAt, Snapshots
 from deltasql.store.sqlstate import translated
@@ -49,7 +49,7 @@ class Store:
         self._mirror_database = Database(dsn, config, name="deltasql-mirror", on_demand=True)
         self._sessions = ArrowSessions(self._mirror_database)
         self.outbox = Outbox(self._mirror_database)
-        self.publish: Callable[[Sequence[Landed]], None] | None = None
+        self.publish: Callable[[Sequence[Landed]], Mapping[str, MirrorFailure]] | None = None
         """Called with what has just committed: the mirror's place."""
 
     def open(self, *, initialize: bool = False) -> None:
@@ -125,6 +125,10 @@ class Store:
         close = difflib.get_close_matches(name if "." in name else f"public.{name}", names, n=1)
         return close[0] if close else None
 
+    def point(self) -> dict[str, int]:
+        """The version of every table, by its id, all at one moment."""
+        return {str(row["table_id"]): row["current_version"] for row in self._database.rows("point")}
+
     def tables(self) -> list[TableInfo]:
         """All tables, by name, at one moment."""
         return [TableInfo.of(row) for row in self._database.rows("tables")]
@@ -132,14 +136,14 @@ class Store:
     def commit(self, commits: Sequence[TableCommit], txn: Transaction) -> dict[str, Committed]:
         """Validate every table's part, then commit all of them or none."""
         for part in commits:
-            validate(part.changes, part.state)
+            if not part.is_check:
+                validate(part.changes, part.state)
         return commit(self._database, commits, txn, self._landed)
 
-    def _landed(self, parts: Sequence[Landed]) -> None:
+    def _landed(self, parts: Sequence[Landed]) -> Mapping[str, MirrorFailure]:
         for part in parts:
             self._bounds.store(part.table_key, part.commit_id, part.commit)
-        if self.publish is not None:
-            self.publish(parts)
+        return {} if self.publish is None else self.publish(parts)
 
     def begin_write(self, txn_id: str, state: TableState) -> None:
         """A transaction is about to write files of a table: until it ends, nobody may take them for orphans."""
@@ -152,6 +156,23 @@ class Store:
     def settle(self) -> None:
         """Wait for what follows a commit in the background."""
         self._bounds.settle()
+
+    def transactions(self, limit: int | None = None) -> list[TransactionInfo]:
+        """What was committed to more than one table, newest first."""
+        found = self._database.rows("transactions", limit=limit)
+        tables = self._tables_of([row["txn_id"] for row in found])
+        return [TransactionInfo.of(row, tables.get(str(row["txn_id"]), [])) for row in found]
+
+    def transaction(self, txn_id: str) -> TransactionInfo | None:
+        """What a transaction committed, to one table or to many; None if it is not known."""
+        rows = self._tables_of([UUID(txn_id)]).get(str(UUID(txn_id)))
+        return None if rows is None else TransactionInfo.of(rows[0] | {"author": None, "message": None}, rows)
+
+    def _tables_of(self, txn_ids: list[UUID]) -> dict[str, list[Row]]:
+        found: dict[str, list[Row]] = {}
+        for row in self._database.rows("transaction_tables", txn_ids=txn_ids):
+            found.setdefault(str(row["txn_id"]), []).append(row)
+        return found
 
     def committed(self, txn_id: str) -> dict[str, int]:
         """The versions that a transaction became; empty if it did not land."""

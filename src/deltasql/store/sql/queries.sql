@@ -113,6 +113,17 @@ where v.table_key = %(table_key)s and v.version > %(read)s and not r.superseded
 -- The version that a commit id became.
 select version, operation, committer, txn_id from dl_table_versions where commit_id = %(commit_id)s
 
+-- transactions --
+-- What was committed to more than one table, newest first.
+select txn_id, committed_at, author, message from dl_transactions order by committed_at desc, txn_id limit %(limit)s
+
+-- transaction_tables --
+-- What transactions wrote, to any number of tables.
+select v.txn_id, d.namespace || '.' || d.name as name, v.version, v.operation, v.committed_at, v.committer,
+    v.commit_info, d.location
+from dl_table_versions v join dl_tables d using (table_key)
+where v.txn_id = any(%(txn_ids)s) order by name
+
 -- committed --
 -- What a transaction wrote, if it landed.
 select t.table_id, v.table_key, v.version, v.committed_at
@@ -145,6 +156,10 @@ where table_id = %(table_id)s and dropped_at is null
 select t.table_key, t.table_id, t.namespace, t.name, t.location, t.current_version, t.num_files, t.created_at,
        t.committed_at, t.properties
 from dl_tables t where t.dropped_at is null order by t.namespace, t.name
+
+-- point --
+-- Where all tables are, at one moment.
+select table_id, current_version from dl_tables where dropped_at is null
 
 -- table_names --
 -- For suggestions.
@@ -388,10 +403,11 @@ select pg_notify('deltasql_mirror', %(table_key)s::text)
 listen deltasql_mirror
 
 -- logged_versions --
--- The commits of some versions.
-select version, commit_id, committed_at, commit_info, in_commit_timestamp, num_adds, num_removes,
-    has_metadata, has_protocol, has_txn, has_domain
-from dl_table_versions where table_key = %(table_key)s and version = any(%(versions)s) order by version
+-- The commits of some versions, each with the tables that it committed together with.
+select v.version, v.commit_id, v.committed_at, v.commit_info, v.in_commit_timestamp, v.num_adds, v.num_removes,
+    v.has_metadata, v.has_protocol, v.has_txn, v.has_domain, t.tables
+from dl_table_versions v left join dl_transactions t using (txn_id)
+where v.table_key = %(table_key)s and v.version = any(%(versions)s) order by v.version
 
 -- logged_adds --
 -- The files that commits added, in their order.

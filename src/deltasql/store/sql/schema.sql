@@ -35,6 +35,13 @@ begin
         exit when (t->>'key')::int <> h.table_key;
         at := greatest(at, h.committed_at
             + case when t ? 'in_commit_timestamp' then interval '1 millisecond' else interval '1 microsecond' end);
+        if t ? 'check' then
+            if h.current_version > (t->>'read')::bigint then
+                raise exception 'winners to examine' using errcode = 'DL300',
+                    detail = jsonb_build_object('key', h.table_key, 'head', h.current_version)::text;
+            end if;
+            continue;
+        end if;
         if t ? 'txns' then
             done := dl_applied(h.table_key, t->'txns');
             if done.applied > 0 then
@@ -81,15 +88,18 @@ begin
     end if;
 
     if num_tables > 1 then
-        insert into dl_transactions (txn_id, committed_at, author, message, num_tables)
-        values (p_txn_id, at, p_author, p_message, num_tables);
+        insert into dl_transactions (txn_id, committed_at, author, message, num_tables, tables)
+        select p_txn_id, at, p_author, p_message, count(*),
+            jsonb_object_agg(d.namespace || '.' || d.name, d.current_version + 1)
+        from jsonb_array_elements(p_tables) x join dl_tables d on d.table_key = (x->>'key')::int
+        where not x ? 'check' having count(*) > 1;
     end if;
     return query with heads as (
         update dl_tables d
         set current_version = d.current_version + 1, committed_at = at,
             num_files = d.num_files + (x->>'growth')::bigint,
             shape_version = case when x ? 'reshapes' then d.current_version + 1 else d.shape_version end
-        from jsonb_array_elements(p_tables) x where d.table_key = (x->>'key')::int
+        from jsonb_array_elements(p_tables) x where d.table_key = (x->>'key')::int and not x ? 'check'
         returning d.table_key, d.current_version as version, x
     ), versions as (
         insert into dl_table_versions (table_key, version, commit_id, txn_id, committed_at, committer, operation,
@@ -468,7 +478,8 @@ CREATE TABLE dl_transactions (
     committed_at timestamp with time zone NOT NULL,
     author text,
     message text,
-    num_tables integer NOT NULL
+    num_tables integer NOT NULL,
+    tables text
 );
 
 CREATE TABLE dl_txn_actions (

@@ -1,0 +1,381 @@
+"""Transactions over many tables: they see one point and their own changes, and commit together or not at all."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import deltasql
+from tests.readers import assert_same_rows
+
+Make = Callable[..., deltasql.Table]
+
+
+def rows(ids: list[int], n: int | None = None) -> pa.Table:
+    return pa.table({"id": ids, "n": pa.array([i if n is None else n for i in ids], pa.int32())})
+
+
+def values(found: pa.Table) -> dict[int, Any]:
+    ids = found["id"].to_pylist()
+    assert len(ids) == len(set(ids))
+    return dict(sorted(zip(ids, found["n"].to_pylist(), strict=True)))
+
+
+def data_files(table: deltasql.Table) -> set[str]:
+    return {path.name for path in Path(table.location).rglob("*.parquet") if "_delta_log" not in path.parts}
+
+
+def live_files(table: deltasql.Table) -> set[str]:
+    return {Path(path).name for path in table.files()["path"].to_pylist()}
+
+
+@pytest.fixture
+def pair(make_table: Make) -> tuple[deltasql.Table, deltasql.Table]:
+    """Two tables of three rows each."""
+    tables = make_table("a", schema="id BIGINT, n INT"), make_table("b", schema="id BIGINT, n INT")
+    for table in tables:
+        table.append(rows([1, 2, 3]))
+    return tables
+
+
+Pair = tuple[deltasql.Table, deltasql.Table]
+
+
+class TestPoint:
+    def test_all_tables_are_read_as_they_were_when_it_began(self, lake: deltasql.Lake, pair: Pair) -> None:
+        a, b = pair
+        with lake.begin() as tx:
+            a.append(rows([4]))
+            b.overwrite(rows([9]))
+            assert values(tx.arrow(a)) == {1: 1, 2: 2, 3: 3}
+            assert values(tx.arrow(b, where="id > 1")) == {2: 2, 3: 3}
+            assert tx.arrow(a, columns=["id"]).column_names == ["id"]
+
+    def test_also_by_an_older_schema(self, lake: deltasql.Lake, pair: Pair) -> None:
+        a, _ = pair
+        with lake.begin() as tx:
+            a.append(pa.table({"id": [4], "more": ["x"]}), merge_schema=True)
+            assert tx.arrow(a).column_names == ["id", "n"]
+
+    def test_a_table_that_came_later(self, lake: deltasql.Lake, make_table: Make) -> None:
+        with lake.begin() as tx:
+            table = make_table(schema="id BIGINT")
+            with pytest.raises(deltasql.TableNotFound, match="was created after transaction"):
+                tx.arrow(table)
+            tx.write(table, pa.table({"id": [1]}))
+        assert table.arrow()["id"].to_pylist() == [1]
+
+    def test_what_is_written_rebases_on_what_came_since(self, lake: deltasql.Lake, pair: Pair) -> None:
+        a, _ = pair
+        with lake.begin() as tx:
+            tx.write(a, rows([4]))
+            a.append(rows([5]))
+        assert tx.versions == {a.name: 3}
+        assert values(a.arrow()) == {i: i for i in range(1, 6)}
+
+
+class TestOwnWrites:
+    def test_rows_that_were_written(self, lake: deltasql.Lake, pair: Pair) -> None:
+        a, b = pair
+        with lake.begin() as tx:
+            tx.write(a, rows([4]))
+            assert values(tx.arrow(a)) == {1: 1, 2: 2, 3: 3, 4: 4}
+            assert values(tx.arrow(a, where="id > 3")) == {4: 4}
+            tx.write(a, rows([5]))
+            tx.write(b, rows([7]), mode="overwrite")
+            tx.write(b, rows([8]))
+            assert values(tx.arrow(a)) == {i: i for i in range(1, 6)}
+            assert values(tx.arrow(b)) == {7: 7, 8: 8}
+            assert values(a.arrow()) == {1: 1, 2: 2, 3: 3}, "nobody else sees them"
+        assert values(a.arrow()) == {i: i for i in range(1, 6)}
+        assert values(b.arrow()) == {7: 7, 8: 8}
+
+    def test_rows_are_overwritten_that_were_written(self, lake: deltasql.Lake, pair: Pair) -> None:
+        a, _ = pair
+        with lake.begin() as tx:
+            tx.write(a, rows([4, 5]))
+            tx.write(a, rows([5], n=50), mode="overwrite", where="id >= 5")
+            tx.write(a, rows([2], n=20), mode="overwrite", where="id = 2")
+            assert values(tx.arrow(a)) == {1: 1, 2: 20, 3: 3, 4: 4, 5: 50}
+        assert values(a.arrow()) == {1: 1, 2: 20, 3: 3, 4: 4, 5: 50}
+        assert [tx.token in name for name in data_files(a) - live_files(a)] == [False], "only what was there before"
+        [latest] = a.history(1)
+        assert latest.operation == "WRITE"
+        assert [part["mode"] for part in json.loads(latest.parameters["statements"])] == [
+            "Append",
+            "Overwrite",
+            "Overwrite",
+        ]
+
+    def test_statements_one_after_the_other(self, lake: deltasql.Lake, pair: Pair, spark_session: SparkSession) -> None:
+        a, b = pair
+        with lake.begin(author="etl", message="all of it") as tx:
+            assert tx.insert(a, rows([4, 5]))["numOutputRows"] == "2"
+            assert tx.update(a, {"n": "n * 10"}, where="id >= 3")["numUpdatedRows"] == "3"
+            assert tx.delete(a, where="id IN (1, 5)")["numDeletedRows"] == "2"
+            merge = tx.merge(a, rows([2, 6], n=7), on="t.id = s.id").when_matched_update().when_not_matched_insert()
+            assert merge.execute()["numTargetRowsInserted"] == "1"
+            shown = tx.update(a, {"n": "-n"}, where="id = 6", returning=["id", "n"])
+            assert [tuple(row) for row in shown.collect()] == [(6, -7)]
+            assert tx.sql(f"DELETE FROM {a.name} WHERE id = 4")["numDeletedRows"] == "1"
+            expected = {2: 7, 3: 30, 6: -7}
+            assert values(tx.arrow(a)) == expected
+            assert {row["id"]: row["n"] for row in tx.df(a).collect()} == expected
+            joined = tx.sql(f"SELECT x.id FROM {a.name} x JOIN {b.name} y ON x.id = y.id ORDER BY 1")
+            assert [row[0] for row in joined.collect()] == [2, 3]
+            tx.sql(f"INSERT INTO {b.name} SELECT id + 100, n FROM {a.name}")
+        assert values(a.arrow()) == expected
+        assert values(b.arrow()) == {1: 1, 2: 2, 3: 3} | {i + 100: n for i, n in expected.items()}
+        assert a.version == 2, "one commit"
+        [latest] = a.history(1)
+        assert (latest.operation, latest.committer, latest.message) == ("TRANSACTION", "etl", "all of it")
+        kinds = [part["operation"] for part in json.loads(latest.parameters["statements"])]
+        assert kinds == ["WRITE", "UPDATE", "DELETE", "MERGE", "UPDATE", "DELETE"]
+        assert_same_rows(Path(a.location), a.arrow(), spark=spark_session)
+        assert data_files(a) >= live_files(a)
+        written = {name for name in data_files(a) if tx.token in name}
+        assert written == {name for name in live_files(a) if tx.token in name}, "what came and went is gone"
+
+    def test_a_table_is_created_filled_and_read(self, lake: deltasql.Lake, pair: Pair, namespace: str) -> None:
+        a, _ = pair
+        name = f"{namespace}.made"
+        with lake.begin() as tx:
+            tx.create_table(name, "id BIGINT, n INT", constraints={"small": "n < 100"})
+            with pytest.raises(deltasql.TableNotFound):
+                lake.table(name)
+            with pytest.raises(deltasql.TableExists):
+                tx.create_table(name, "id BIGINT")
+            tx.write(name, rows([1]))
+            tx.sql(f"INSERT INTO {name} SELECT id + 10, n FROM {a.name}")
+            tx.update(name, {"n": "n + 1"}, where="id > 11")
+            with pytest.raises(deltasql.ConstraintViolation, match="small"):
+                tx.update(name, {"n": "500"})
+            assert values(tx.arrow(name)) == {1: 1, 11: 1, 12: 3, 13: 4}
+            tx.sql(f"CREATE TABLE {name}2 AS SELECT id FROM {name} WHERE id > 11")
+        assert tx.versions == {name: 0, f"{name}2": 0}
+        assert values(lake.table(name).arrow()) == {1: 1, 11: 1, 12: 3, 13: 4}
+        assert lake.table(f"{name}2").arrow()["id"].to_pylist() == [12, 13]
+
+    def test_a_table_by_a_short_name_and_by_its_uri(self, lake: deltasql.Lake) -> None:
+        name = f"short_{uuid.uuid4().hex[:8]}"
+        with lake.begin() as tx:
+            tx.create_table(name, "id BIGINT, n INT")
+            tx.write(name, rows([1]))
+            tx.write(f"public.{name}", rows([2]))
+        assert values(lake.table(name).arrow()) == {1: 1, 2: 2}
+        lake.drop_table(name, purge=True)
+
+    def test_a_source_is_read_at_the_same_point(
+        self, lake: deltasql.Lake, pair: Pair, spark_session: SparkSession
+    ) -> None:
+        a, b = pair
+        with lake.begin() as tx:
+            tx.write(b, rows([4], n=40))
+            b.append(rows([5]))
+            tx.update(a, {"n": "s.n + 1"}, where="t.id = s.id", source=b)
+            merge = tx.merge(a, b, on="t.id = s.id").when_not_matched_insert()
+            assert merge.execute()["numSourceRows"] == "4"
+        assert values(a.arrow()) == {1: 2, 2: 3, 3: 4, 4: 40}
+
+    def test_the_schema_changes(self, lake: deltasql.Lake, pair: Pair, spark_session: SparkSession) -> None:
+        a, _ = pair
+        with lake.begin() as tx:
+            tx.write(a, pa.table({"id": [4], "more": ["x"]}), merge_schema=True)
+            tx.sql(f"ALTER TABLE {a.name} ADD COLUMN other INT")
+            tx.update(a, {"other": "id * 2", "more": "coalesce(more, 'none')"}, where="id > 2")
+            found = sorted(map(tuple, tx.df(a).collect()))
+            assert found == [(1, 1, None, None), (2, 2, None, None), (3, 3, "none", 6), (4, None, "x", 8)]
+        assert sorted(map(tuple, a.df().collect())) == found
+        assert a.version == 2
+
+    def test_everything_goes(self, lake: deltasql.Lake, pair: Pair) -> None:
+        a, _ = pair
+        with lake.begin() as tx:
+            tx.write(a, rows([4]))
+            tx.delete(a)
+            assert tx.arrow(a).num_rows == 0
+            tx.write(a, rows([5]))
+        assert values(a.arrow()) == {5: 5}
+        assert {name for name in data_files(a) if tx.token in name} == live_files(a)
+
+
+class TestSavepoints:
+    def test_part_of_it_is_taken_back(self, lake: deltasql.Lake, pair: Pair) -> None:
+        a, b = pair
+        with lake.begin() as tx:
+            tx.write(a, rows([4]))
+            with pytest.raises(ZeroDivisionError), tx.savepoint():
+                tx.write(a, rows([5]))
+                tx.write(b, rows([6]), mode="overwrite")
+                raise ZeroDivisionError
+            assert values(tx.arrow(a)) == {1: 1, 2: 2, 3: 3, 4: 4}
+            with tx.savepoint() as point:
+                tx.write(b, rows([7]))
+                with tx.savepoint():
+                    tx.write(b, rows([8]))
+                assert values(tx.arrow(b)) == {1: 1, 2: 2, 3: 3, 7: 7, 8: 8}
+                point.rollback()
+                tx.write(b, rows([9]))
+        assert values(a.arrow()) == {1: 1, 2: 2, 3: 3, 4: 4}
+        assert values(b.arrow()) == {1: 1, 2: 2, 3: 3, 9: 9}
+        for table in pair:
+            assert {name for name in data_files(table) if tx.token in name} <= live_files(table)
+
+    def test_what_was_taken_away_comes_back(self, lake: deltasql.Lake, pair: Pair) -> None:
+        a, _ = pair
+        with lake.begin() as tx:
+            tx.write(a, rows([4]))
+            with tx.savepoint() as point:
+                tx.delete(a)
+                point.rollback()
+            assert values(tx.arrow(a)) == {1: 1, 2: 2, 3: 3, 4: 4}
+        assert values(a.arrow()) == {1: 1, 2: 2, 3: 3, 4: 4}
+
+
+class TestIsolation:
+    """Two tables, one of which must have rows: each transaction empties one after a look at the other."""
+
+    def skew(self, lake: deltasql.Lake, pair: Pair, isolation: str | None) -> None:
+        a, b = pair
+        first, second = lake.begin(isolation=isolation), lake.begin(isolation=isolation)
+        assert first.arrow(a).num_rows == 3
+        first.delete(b)
+        assert second.arrow(b).num_rows == 3
+        second.delete(a)
+        first.commit()
+        second.commit()
+
+    def test_by_default_write_skew_is_possible(self, lake: deltasql.Lake, pair: Pair) -> None:
+        self.skew(lake, pair, None)
+        assert [table.arrow().num_rows for table in pair] == [0, 0]
+
+    def test_serializable_it_is_not(self, lake: deltasql.Lake, pair: Pair) -> None:
+        with pytest.raises(deltasql.CommitConflict) as caught:
+            self.skew(lake, pair, "serializable")
+        a, b = pair
+        assert (caught.value.table, a.arrow().num_rows, b.arrow().num_rows) == (b.name, 3, 0)
+
+    def test_only_what_was_read_counts(self, lake: deltasql.Lake, pair: Pair) -> None:
+        a, b = pair
+        with lake.begin(isolation="serializable") as tx:
+            assert tx.arrow(a, where="id < 3").num_rows == 2
+            tx.write(b, rows([4]))
+            a.append(rows([10]))
+        assert b.version == 2
+        assert a.version == 2, "a table that is read gets no version"
+        with pytest.raises(deltasql.ConcurrentAppend), lake.begin(isolation="serializable") as tx:
+            assert tx.arrow(a, where="id < 3").num_rows == 2
+            tx.write(b, rows([5]))
+            a.append(rows([2]))
+
+    def test_who_only_reads_never_conflicts(self, lake: deltasql.Lake, pair: Pair) -> None:
+        a, _ = pair
+        with lake.begin(isolation="serializable") as tx:
+            tx.arrow(a)
+            a.delete(where="id = 1")
+        assert tx.versions == {}
+
+    def test_a_table_that_is_read_and_written(self, lake: deltasql.Lake, pair: Pair) -> None:
+        """A lost update is not possible at any level."""
+        a, _ = pair
+        tx = lake.begin()
+        total = sum(tx.arrow(a)["n"].to_pylist())
+        tx.write(a, rows([100], n=total))
+        a.overwrite(rows([1, 2], n=5))
+        with pytest.raises(deltasql.CommitConflict):
+            tx.commit()
+        assert values(a.arrow()) == {1: 5, 2: 5}
+
+    def test_through_sql(self, lake: deltasql.Lake, pair: Pair, spark_session: SparkSession) -> None:
+        a, b = pair
+        with pytest.raises(deltasql.CommitConflict, match=a.name), lake.begin(isolation="serializable") as tx:
+            tx.sql(f"INSERT INTO {b.name} SELECT id + 10, n FROM {a.name}")
+            a.append(rows([4]))
+        assert b.version == 1
+
+
+class TestEnd:
+    def test_a_failure_leaves_nothing(self, lake: deltasql.Lake, pair: Pair) -> None:
+        a, b = pair
+        before = {table: data_files(table) for table in pair}
+        with pytest.raises(ZeroDivisionError), lake.begin() as tx:
+            tx.write(a, rows([4]))
+            tx.delete(b, where="id = 1")
+            raise ZeroDivisionError
+        assert {table: data_files(table) for table in pair} == before
+        with pytest.raises(deltasql.CommitConflict), lake.begin() as tx:
+            tx.write(b, rows([9]))
+            tx.delete(a, where="id = 1")
+            a.delete(where="id = 1")
+        assert data_files(b) == before[b]
+        assert [table.version for table in pair] == [2, 1]
+        with pytest.raises(deltasql.UsageError, match="used once"):
+            tx.write(a, rows([5]))
+
+    def test_files_that_others_made_stay(self, lake: deltasql.Lake, pair: Pair) -> None:
+        """Who staged a file by hand may stage it again."""
+        a, _ = pair
+        path = Path(a.location) / "mine.parquet"
+        path.write_bytes(next(Path(a.location).glob("part-*.parquet")).read_bytes())
+        tx = lake.begin()
+        tx.stage(a, [deltasql.Add("mine.parquet", path.stat().st_size, 0, {})])
+        tx.rollback()
+        assert path.exists()
+
+    def test_it_is_run_again(self, lake: deltasql.Lake, pair: Pair) -> None:
+        a, b = pair
+        calls = []
+
+        def work(tx: deltasql.Transaction) -> int:
+            calls.append(tx.id)
+            total = sum(tx.arrow(a)["n"].to_pylist())
+            tx.write(b, rows([100], n=total))
+            tx.delete(a, where="id = 2")
+            if len(calls) == 1:
+                a.delete(where="id IN (1, 2)")
+                a.append(rows([2], n=50))
+            return total
+
+        assert lake.run(work, author="again") == 53
+        assert len(calls) == 2
+        assert values(b.arrow()) == {1: 1, 2: 2, 3: 3, 100: 53}
+        with pytest.raises(deltasql.CommitConflict):
+            lake.run(lambda tx: (tx.delete(a, where="id = 3"), a.overwrite(rows([3])))[0], retries=0)
+
+    def test_what_was_committed_together(self, lake: deltasql.Lake, pair: Pair) -> None:
+        a, b = pair
+        with lake.begin(author="etl", message="both") as tx:
+            tx.write(a, rows([4]))
+            tx.write(b, rows([4]))
+        [latest] = lake.transactions(1)
+        assert (latest.id, latest.author, latest.message) == (tx.id, "etl", "both")
+        assert dict(latest.versions) == tx.versions == {a.name: 2, b.name: 2}
+        assert lake.transaction(str(tx.id)) == latest
+        for table in pair:
+            text = (Path(table.location) / "_delta_log" / f"{2:020d}.json").read_text()
+            info = json.loads(text.splitlines()[0])["commitInfo"]
+            assert (info["txnId"], info["txnTables"]) == (tx.id, {a.name: 2, b.name: 2})
+            assert lake.mirror.validate(table.name) == []
+        one = a.append(rows([5]))
+        assert dict(lake.transaction(one.txn_id).versions) == {a.name: 3}
+        with pytest.raises(deltasql.UsageError, match="no transaction"):
+            lake.transaction("00000000-0000-0000-0000-000000000000")
+
+    def test_what_is_not_published_is_told(self, lake: deltasql.Lake, pair: Pair) -> None:
+        a, b = pair
+        foreign = Path(b.location) / "_delta_log" / f"{2:020d}.json"
+        foreign.write_text('{"commitInfo":{"operation":"WRITE"}}\n')
+        with lake.begin() as tx:
+            tx.write(a, rows([4]))
+            tx.write(b, rows([4]))
+        assert tx.versions == {a.name: 2, b.name: 2}
+        assert set(tx.mirror) == {b.name}
+        assert isinstance(tx.mirror[b.name], deltasql.MirrorFailure)
+        assert (tx.mirror[b.name].table_id, tx.mirror[b.name].version) == (b.id, 2)
