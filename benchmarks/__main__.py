@@ -19,13 +19,13 @@ from rich.console import Console
 from rich.table import Table
 
 import deltasql
-from benchmarks import commits, contention, dml, mirror, register, rows, snapshots
+from benchmarks import commits, contention, dml, mirror, register, rows, snapshots, transactions
 from benchmarks.measure import Result
 
 RESULTS = Path(__file__).parent / "results"
 
 
-SUITES = ("snapshot", "commit", "contention", "register", "mirror", "rows", "dml")
+SUITES = ("snapshot", "commit", "contention", "register", "mirror", "rows", "dml", "transactions")
 
 
 def main() -> None:
@@ -69,6 +69,7 @@ def _run(lake: deltasql.Lake, wanted: set[str]) -> list[Result]:
         "mirror": lambda: mirror.run(lake, table()),
         "rows": lambda: _rows(lake),
         "dml": lambda: dml.run(lake),
+        "transactions": lambda: transactions.run(lake),
     }
     results: list[Result] = []
     for name, suite in suites.items():

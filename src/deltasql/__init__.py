@@ -43,7 +43,9 @@ from deltasql.errors import (
 from deltasql.format import register
 from deltasql.lake_transaction import Savepoint, Transaction
 from deltasql.mirror import Mirror, MirrorReport, MirrorStatus
+from deltasql.mirror.manifests import LakeVersions, versions_as_of
 from deltasql.store import HistoryEntry, Snapshot, SqlTxnLogReader, Store, TableInfo, TransactionInfo
+from deltasql.streaming import stream_to
 from deltasql.transaction import MultiTableTransaction, SqlTxnLogWriter
 
 __all__ = [
@@ -68,6 +70,7 @@ __all__ = [
     "HistoryEntry",
     "Lake",
     "LakeSnapshot",
+    "LakeVersions",
     "Metadata",
     "MetadataChanged",
     "Mirror",
@@ -102,4 +105,6 @@ __all__ = [
     "begin",
     "connect",
     "register",
+    "stream_to",
+    "versions_as_of",
 ]

@@ -164,6 +164,10 @@ class Lake:
         spark = self._spark.get
         return TransactionSession(txn, self.store, self.writer, self.changer, spark, read, create, drop)
 
+    def config_values(self) -> dict[str, Any]:
+        """What the lake was configured with, to open it elsewhere."""
+        return self._config.values()
+
     def frame_of(self, snapshot: Snapshot, where: str | None = None) -> DataFrame:
         """The rows of a snapshot that was read by a predicate, if there is one."""
         spark = self.spark
@@ -175,7 +179,11 @@ class Lake:
     @property
     def session(self) -> requests.Session:
         """Where sources of statements become frames."""
-        return requests.Session(lambda: self.spark)
+
+        def read(table: str | Table) -> DataFrame:
+            return (self.table(table) if isinstance(table, str) else table).df()
+
+        return requests.Session(lambda: self.spark, read)
 
     def create_table(
         self,
@@ -335,7 +343,10 @@ class Lake:
 
     def transaction(self, txn_id: str) -> TransactionInfo:
         """What a transaction committed, to one table or to many."""
-        found = self.store.transaction(txn_id)
+        try:
+            found = self.store.transaction(uuid.UUID(txn_id))
+        except ValueError:
+            raise UsageError(f"{txn_id!r} is not the id of a transaction: history shows them", value=txn_id) from None
         if found is None:
             raise UsageError(f"no transaction {txn_id} was committed: history shows the ids", value=txn_id)
         return found

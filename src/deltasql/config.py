@@ -96,6 +96,7 @@ class Key:
 
 KEYS: Mapping[str, Key] = {
     "postgres.schema": Key("deltasql", text, "the PostgreSQL schema that holds the dl_* tables"),
+    "lake.location": Key("", optional_text, "where the manifests of multi-table commits go; none if empty"),
     "pool.size": Key(10, count, "connections to PostgreSQL at most, per lake"),
     "pool.timeout": Key("30s", duration, "how long to wait for a free connection"),
     "mirror.mode": Key("sync", mode, "when a commit is published: sync, async or off"),
@@ -138,6 +139,10 @@ class Config:
 
     def __getitem__(self, name: str) -> Any:
         return self._values[name]
+
+    def values(self) -> dict[str, Any]:
+        """All of them, as another configuration takes them."""
+        return dict(self._values)
 
     def override(self, properties: Mapping[str, str]) -> Config:
         """This configuration under a table's `deltasql.<key>` properties."""

@@ -40,6 +40,8 @@ class DeltaSqlError(Exception):
 
     table: str | None = None
     table_id: str | None = None
+    stage: str | None = None
+    """Where a commit failed: validate, lock, commit or mirror. Only after the last of these has it landed."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.args, self.__dict__)
@@ -151,6 +153,8 @@ class CommitConflict(DeltaSqlError):
         operation: str | None = None,
         committer: str | None = None,
         txn_id: str | None = None,
+        expected: int | None = None,
+        actual: int | None = None,
     ) -> None:
         won = "" if winner is None else f" by version {winner} ({operation or 'unknown operation'}"
         if won:
@@ -165,6 +169,10 @@ class CommitConflict(DeltaSqlError):
         self.operation = operation
         self.committer = committer
         self.txn_id = txn_id
+        self.expected = expected
+        """The version that it would have become if nobody had been faster."""
+        self.actual = actual
+        """The version that the table has."""
 
 
 class VersionConflict(CommitConflict):
@@ -175,9 +183,9 @@ class VersionConflict(CommitConflict):
             f"expected to commit version {expected}, but the table is at version {actual}, so the next is {actual + 1}",
             table_id=table_id,
             table=table,
+            expected=expected,
+            actual=actual,
         )
-        self.expected = expected
-        self.actual = actual
 
 
 class ConcurrentAppend(CommitConflict):
@@ -249,6 +257,8 @@ class CommitOutcomeUnknown(DeltaSqlError):
 
 class MirrorFailure(DeltaSqlError):
     """The commit stands; publishing it to `_delta_log` failed and is retried by the reconciler."""
+
+    stage = "mirror"
 
     def __init__(self, table_id: str, version: int, error: str, table: str | None = None) -> None:
         super().__init__(

@@ -230,6 +230,7 @@ class Transaction:
         transaction can go on."""
         if self._txn is None:
             raise UsageError("deltasql.begin() knows no lake yet: begin on a lake, deltasql.connect().begin()")
+        self._txn.check_open()
         point = Savepoint(self._txn, self._txn.mark())
         try:
             yield point

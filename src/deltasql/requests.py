@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import operator
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -64,7 +63,7 @@ def update(
         if not values:
             raise UsageError(f"table {state.name}: an update needs a column and its value", table=state.name)
         clause = Clause(UPDATE, values=_named(values, state))
-        return _change(Statement((clause,), where, session.source(given), _listed(returning)), state, given)
+        return _change(Statement((clause,), where, session.source(given), _listed(returning)), state)
 
     return request
 
@@ -73,15 +72,14 @@ def delete(where: Expression | None, source: Any, returning: Any, session: Sessi
     """Take rows out."""
     given = session.kept(source)
     clauses = (Clause(DELETE),)
-    return lambda state: _change(Statement(clauses, where, session.source(given), _listed(returning)), state, given)
+    return lambda state: _change(Statement(clauses, where, session.source(given), _listed(returning)), state)
 
 
-def _change(statement: Statement, state: TableState, source: Any) -> Change:
+def _change(statement: Statement, state: TableState) -> Change:
     where = statement.condition
     shown = json.dumps([] if where is None else [str(where)], ensure_ascii=False)
     own, whole = _own(where, state)
-    itself = _is_table(source) and source.id == state.table_id
-    return Change(statement.clauses[0].action, statement, own, {"predicate": shown}, itself, whole)
+    return Change(statement.clauses[0].action, statement, own, {"predicate": shown}, own_is_all=whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +87,12 @@ class Session:
     """Where sources become frames."""
 
     spark: Callable[[], SparkSession]
-    read: Callable[[Any], DataFrame] = operator.methodcaller("df")
-    """The rows of a table of a lake."""
+    read: Callable[[Any], DataFrame]
+    """The rows of a table of the lake, which may be given by its name."""
 
     def kept(self, data: Any) -> Any:
-        """Rows of any kind so that they can be read again; a table of a lake is read anew each time."""
-        return data if data is None or _is_table(data) else self.frame(data)
+        """Rows of any kind so that they can be read again; a table of the lake is read anew each time."""
+        return data if data is None or is_table(data) else self.frame(data)
 
     def source(self, data: Any) -> DataFrame | None:
         """Rows of any kind as a frame, if there are any."""
@@ -105,7 +103,7 @@ class Session:
         if is_spark_frame(data):
             frame: DataFrame = data
             return frame
-        if _is_table(data):
+        if is_table(data):
             return self.read(data)
         return self.spark().createDataFrame(arrow_rows(data, "the source").reader.read_all())
 
@@ -160,9 +158,9 @@ class Merge:
         return replace(self, clauses=(*self.clauses, clause))
 
 
-def _is_table(data: Any) -> bool:
-    """Is it a table of a lake?"""
-    return hasattr(data, "df") and hasattr(data, "history")
+def is_table(data: Any) -> bool:
+    """Is it a table of a lake, or the name of one?"""
+    return isinstance(data, str) or (hasattr(data, "df") and hasattr(data, "history"))
 
 
 _ALL: Mapping[str, Expression] = {"*": f"{SOURCE}.*"}

@@ -42,6 +42,7 @@ from deltasql.store.files import presented
 from deltasql.store.reader import parse_where
 from deltasql.store.rows import file_token
 from deltasql.store.snapshots import Moved
+from deltasql.store.store import in_stage
 
 if TYPE_CHECKING:
     from deltasql.core.predicates import Predicate
@@ -295,11 +296,13 @@ class MultiTableTransaction:
     def commit(self) -> dict[str, int]:
         """Commit every staged table, or none: the version of each."""
         self.check_open()
-        self._check_limits()
+        self._over = "failed"
+        with in_stage("validate"):
+            self._check_limits()
         commits = [self._part(staged) for staged in self._staged.values()]
         commits += self._checks() if commits else []
         shared = Shared(self.id, self._author, self._message, self._timeout)
-        self._over, self.in_doubt = "failed", True
+        self.in_doubt = True
         try:
             self.results = self._store.commit(commits, shared) if commits else {}
         except CommitOutcomeUnknown:

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pyarrow as pa
-import pytest
 from pyspark.sql import SparkSession
 
 import deltasql
@@ -56,21 +55,21 @@ query.start(sink).awaitTermination()
 """
 
 
-@pytest.mark.parametrize("moment", ["before", "after"])
 def test_killed_around_its_commit(
-    lake: deltasql.Lake, namespace: str, tmp_path: Path, spark_session: SparkSession, moment: str
+    lake: deltasql.Lake, namespace: str, tmp_path: Path, spark_session: SparkSession
 ) -> None:
     source = lake.create_table(f"{namespace}.source", "id BIGINT")
     sink = lake.create_table(f"{namespace}.sink", "id BIGINT")
     for n in range(4):
         source.append(pa.table({"id": [n]}))
-    killed = run(lake.dsn, source.name, sink.name, tmp_path / "checkpoint", "1", moment)
-    assert killed == -signal.SIGKILL
-    committed = 1 if moment == "before" else 2
-    assert sorted(sink.arrow()["id"].to_pylist()) == list(range(committed))
-    assert not (tmp_path / "checkpoint" / "commits" / "1").exists()
+    checkpoint = tmp_path / "checkpoint"
+    for batch, moment, committed in ((1, "before", 1), (2, "after", 3)):
+        killed = run(lake.dsn, source.name, sink.name, checkpoint, batch, moment)
+        assert killed == -signal.SIGKILL
+        assert sorted(sink.arrow()["id"].to_pylist()) == list(range(committed)), moment
+        assert not (checkpoint / "commits" / str(batch)).exists()
 
-    assert run(lake.dsn, source.name, sink.name, tmp_path / "checkpoint", "never", moment) == 0
+    assert run(lake.dsn, source.name, sink.name, checkpoint, "never", "") == 0
     assert sorted(sink.arrow()["id"].to_pylist()) == list(range(4))
     assert sink.version == 4
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
@@ -180,7 +181,7 @@ class TestOwnWrites:
             tx.write(b, rows([4], n=40))
             b.append(rows([5]))
             tx.update(a, {"n": "s.n + 1"}, where="t.id = s.id", source=b)
-            merge = tx.merge(a, b, on="t.id = s.id").when_not_matched_insert()
+            merge = tx.merge(a, b.name, on="t.id = s.id").when_not_matched_insert()
             assert merge.execute()["numSourceRows"] == "4"
         assert values(a.arrow()) == {1: 2, 2: 3, 3: 4, 4: 40}
 
@@ -379,3 +380,82 @@ class TestEnd:
         assert set(tx.mirror) == {b.name}
         assert isinstance(tx.mirror[b.name], deltasql.MirrorFailure)
         assert (tx.mirror[b.name].table_id, tx.mirror[b.name].version) == (b.id, 2)
+
+
+class TestWhatWentWrong:
+    def test_where_a_commit_failed(self, lake: deltasql.Lake, pair: Pair) -> None:
+        a, b = pair
+        with pytest.raises(deltasql.CommitConflict) as conflict, lake.begin() as tx:
+            tx.write(b, rows([9]))
+            tx.delete(a, where="id = 1")
+            a.delete(where="id = 1")
+            a.append(rows([8]))
+        error = conflict.value
+        assert (error.stage, error.table, error.winner, error.expected, error.actual) == ("commit", a.name, 2, 2, 3)
+        with pytest.raises(deltasql.ValidationError) as invalid, lake.begin() as tx:
+            tx.stage(a, [deltasql.Add("/etc/passwd", 1, 0, {})])
+        assert invalid.value.stage == "validate"
+        with (
+            pytest.raises(deltasql.TransactionLimitExceeded, match="split it") as limit,
+            lake.begin(max_tables=1) as tx,
+        ):
+            tx.write(a, rows([9]))
+            tx.write(b, rows([9]))
+        assert limit.value.stage == "validate"
+        with pytest.raises(deltasql.CommitTimeout) as late, psycopg.connect(lake.dsn) as connection:
+            with lake.begin(timeout="200ms") as tx:
+                tx.write(a, rows([9]))
+                tx.write(b, rows([9]))
+                connection.execute("select from deltasql.dl_tables where table_id = %s for update", [b.id])
+        assert late.value.stage == "lock"
+        assert [table.version for table in pair] == [3, 1]
+
+    def test_tables_of_two_databases(
+        self, lake: deltasql.Lake, debian_lake: deltasql.Lake, pair: Pair, namespace: str
+    ) -> None:
+        other = debian_lake.create_table(f"{namespace}.elsewhere", "id BIGINT")
+        with pytest.raises(deltasql.UsageError, match="one database") as refused, lake.begin() as tx:
+            tx.write(pair[0], rows([4]))
+            tx.write(other, pa.table({"id": [1]}))
+        for one in (lake, debian_lake):
+            assert repr(one) in str(refused.value)
+        assert pair[0].version == 1
+
+
+def test_a_stream_into_two_tables(lake: deltasql.Lake, pair: Pair, spark_session: SparkSession) -> None:
+    """Batches as `foreachBatch` gives them, one of them twice."""
+    a, b = pair
+    feed = deltasql.stream_to(lake, "feed", {a.name: None, b.name: lambda batch: batch.where("id > 10")})
+    batches = [spark_session.createDataFrame(rows([n + 10, n + 20])) for n in range(2)]
+    for number, batch in ((0, batches[0]), (0, batches[0]), (1, batches[1]), (0, batches[0])):
+        feed(batch, number)
+    assert a.version == b.version == 3
+    assert values(a.arrow()).keys() == {1, 2, 3, 10, 11, 20, 21}
+    assert values(b.arrow()).keys() == {1, 2, 3, 11, 20, 21}
+
+    def work(tx: deltasql.Transaction, batch: Any) -> None:
+        tx.delete(a, where="t.id = s.id", source=batch)
+        tx.write(b, batch)
+
+    feed = deltasql.stream_to(lake, "other feed", work)
+    before = data_files(b)
+    for _ in range(2):
+        feed(spark_session.createDataFrame(rows([20, 30])), 0)
+    assert values(a.arrow()).keys() == {1, 2, 3, 10, 11, 21}
+    assert sorted(b.arrow()["id"].to_pylist()) == [1, 2, 3, 11, 20, 20, 21, 30]
+    assert a.version == b.version == 4
+    assert data_files(b) - before == live_files(b) - before, "what the second run wrote is gone"
+    with pytest.raises(deltasql.UsageError, match="feeds no table"):
+        deltasql.stream_to(lake, "feed", {})
+    with pytest.raises(deltasql.UsageError, match="name of its own"):
+        deltasql.stream_to(lake, "", {a.name: None})
+
+
+def test_the_versions_of_a_replay(lake: deltasql.Lake, pair: Pair) -> None:
+    a, b = pair
+    for _ in range(2):
+        with lake.begin(app=("job", 7)) as tx:
+            tx.write(a, rows([4]))
+            tx.write(b, rows([4]))
+        assert tx.versions == {a.name: 2, b.name: 2}
+    assert values(a.arrow()) == {1: 1, 2: 2, 3: 3, 4: 4}

@@ -60,7 +60,11 @@ class TestMigrations:
 
     def test_an_older_schema_says_migrate(self, empty_database: str) -> None:
         deltasql.connect(empty_database).close()
-        _execute(empty_database, "alter table deltasql.dl_transactions drop column tables")
+        _execute(empty_database, "drop index deltasql.dl_transactions_committed_at")
+        _execute(
+            empty_database,
+            "alter table deltasql.dl_transactions drop column tables, drop column manifest, drop column together",
+        )
         _execute(empty_database, f"delete from deltasql.dl_migrations where number = {latest()}")
         with pytest.raises(deltasql.SchemaOutdated, match="deltasql migrate"):
             deltasql.connect(empty_database)

@@ -1,4 +1,5 @@
-"""The tour: rows into three tables in one transaction, one conflict, and what everybody reads afterwards."""
+"""The tour: rows into three tables in one transaction, a failure that leaves none of them changed, a conflict, and what
+everybody reads afterwards."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ import pyarrow as pa
 from deltasql.catalog import Lake, Table
 from deltasql.cli.render import show_rows, size
 from deltasql.core.actions import Add, CommitInfo
-from deltasql.errors import VersionConflict
+from deltasql.errors import ConstraintViolation, VersionConflict
 from deltasql.transaction import SqlTxnLogWriter
 
 if TYPE_CHECKING:
@@ -41,8 +42,9 @@ def run(lake: Lake, *, keep: bool) -> None:
     tables = _create(lake)
     try:
         _commit_together(lake)
+        _fail_in_the_middle(lake, tables)
         _conflict(lake, tables["demo.labels"])
-        _read(tables["demo.features"])
+        _read(tables)
         _look(lake, tables["demo.features"])
         _published(lake, tables["demo.features"])
     finally:
@@ -82,6 +84,28 @@ def _commit_together(lake: Lake) -> None:
     click.echo(f"  transaction {tx.id} took {spent:.1f} s: {tx.versions}")
 
 
+def _fail_in_the_middle(lake: Lake, tables: dict[str, Table]) -> None:
+    _step("A transaction that fails half-way: features are written, then a label is refused")
+    features, labels = tables["demo.features"], tables["demo.labels"]
+    before = features.version, labels.version
+    day = pa.array([date(2026, 2, 1)])
+    try:
+        with lake.begin(author="nightly") as tx:
+            tx.write(features, pa.table({"user_id": [_USERS], "score": [0.5], "day": day}))
+            seen = tx.arrow(features, where=f"user_id = {_USERS}", columns=["user_id"]).num_rows
+            click.echo(f"  the transaction sees its own row: {seen}; others see {_count(features, _USERS)}")
+            nobody = pa.array([None], pa.int64())
+            tx.write(labels, pa.table({"user_id": nobody, "label": ["whose?"], "day": day}))
+    except ConstraintViolation as error:
+        click.echo(f"  {type(error).__name__}: {error}")
+    same = (features.version, labels.version) == before
+    click.echo(f"  both tables are {'as they were' if same else 'CHANGED'}: versions {before[0]} and {before[1]}")
+
+
+def _count(table: Table, user: int) -> int:
+    return int(table.arrow(where=f"user_id = {user}", columns=["user_id"]).num_rows)
+
+
 def _spark(lake: Lake) -> SparkSession | None:
     if importlib.util.find_spec("pyspark") is None:
         return None
@@ -105,10 +129,17 @@ def _file() -> Add:
     return Add("day=2026-02-01/part-0.parquet", 48_213, time.time_ns() // 1_000_000, {"day": "2026-02-01"})
 
 
-def _read(table: Table) -> None:
+def _read(tables: dict[str, Table]) -> None:
+    table = tables["demo.features"]
     _step(f"The same rows of {table.name} for everybody; other engines read the published _delta_log, unmodified")
     for name, count in _counts(table).items():
         click.echo(f"  {name:<32} {count:>8,} rows")
+    if importlib.util.find_spec("deltalake") is not None:
+        import deltalake
+
+        ours = {name: one.version for name, one in tables.items()}
+        theirs = {name: deltalake.DeltaTable(one.location).version() for name, one in tables.items()}
+        click.echo(f"  versions that delta-rs sees: {theirs}{' (the same)' if theirs == ours else f', not {ours}'}")
 
 
 def _counts(table: Table) -> dict[str, int]:

@@ -165,6 +165,52 @@ def files(
 
 
 @cli.group(cls=_Group)
+def tx() -> None:
+    """See what was committed to several tables at once."""
+
+
+@tx.command("list")
+@click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="Only the newest N.")
+@_json
+@click.pass_context
+def tx_list(ctx: click.Context, limit: int, as_json: bool) -> None:
+    """List the transactions over several tables, newest first."""
+    found = [asdict(info) for info in _lake(ctx).transactions(limit)]
+    short = [
+        {**{k: row[k] for k in ("id", "timestamp", "author", "message")}, "tables": _versions(row["versions"])}
+        for row in found
+    ]
+    show_rows(found if as_json else short, as_json=as_json, empty="No transactions over several tables yet.")
+
+
+@tx.command("show")
+@click.argument("id")
+@_json
+@click.pass_context
+def tx_show(ctx: click.Context, id: str, as_json: bool) -> None:
+    """Show one transaction: its tables, the versions they became, and how."""
+    found = asdict(_lake(ctx).transaction(id))
+    if as_json:
+        show_json(found)
+        return
+    show_fields({k: found[k] for k in ("id", "timestamp", "author", "message")})
+    rows = [
+        {
+            "table": name,
+            "version": version,
+            "operation": found["operations"][name],
+            "location": found["locations"][name],
+        }
+        for name, version in found["versions"].items()
+    ]
+    show_rows(rows, as_json=False, empty="")
+
+
+def _versions(versions: dict[str, int]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
+
+
+@cli.group(cls=_Group)
 def mirror() -> None:
     """Publish the log to _delta_log, and see how that stands."""
 

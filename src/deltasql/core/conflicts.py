@@ -79,13 +79,12 @@ def isolation_of(ours: TableCommit) -> str:
 def check(ours: TableCommit, winners: Sequence[Winner]) -> None:
     """Raise the first conflict between our commit and the winners, if there is one."""
     for winner in winners:
-        _check_protocol(ours, winner)
-        _check_metadata(ours, winner)
-        _check_domains(ours, winner)
-        _check_txns(ours, winner)
-        _check_appends(ours, winner)
-        _check_delete_read(ours, winner)
-        _check_delete_delete(ours, winner)
+        try:
+            for rule in _RULES:
+                rule(ours, winner)
+        except CommitConflict as conflict:
+            conflict.actual = winners[-1].version
+            raise
 
 
 def _conflict(kind: type[CommitConflict], reason: str, ours: TableCommit, winner: Winner) -> CommitConflict:
@@ -97,6 +96,7 @@ def _conflict(kind: type[CommitConflict], reason: str, ours: TableCommit, winner
         operation=winner.operation,
         committer=winner.committer,
         txn_id=winner.txn_id,
+        expected=ours.state.version + 1,
     )
 
 
@@ -212,3 +212,14 @@ def _check_delete_delete(ours: TableCommit, winner: Winner) -> None:
         if remove.path in gone:
             reason = f"a file that we remove was removed ({remove.path})"
             raise _conflict(ConcurrentDeleteDelete, reason, ours, winner)
+
+
+_RULES = (
+    _check_protocol,
+    _check_metadata,
+    _check_domains,
+    _check_txns,
+    _check_appends,
+    _check_delete_read,
+    _check_delete_delete,
+)

@@ -17,6 +17,7 @@ from deltasql.errors import DatabaseError, DeltaSqlError, MirrorFailure, Validat
 from deltasql.mirror.alerts import alert
 from deltasql.mirror.checkpoints import Checkpoints
 from deltasql.mirror.layout import commit_path
+from deltasql.mirror.manifests import Manifests
 from deltasql.mirror.metrics import Metrics
 from deltasql.mirror.publisher import Directories, Published, Publisher
 from deltasql.mirror.replay import Log
@@ -54,6 +55,7 @@ class Mirror:
         self._metrics = Metrics(store.outbox)
         self._publisher = Publisher(store.outbox, self._directories, self._metrics)
         self._checkpoints = Checkpoints(store, self._directories, self._metrics)
+        self._manifests = Manifests(store.outbox, store.config["lake.location"], options)
         self._lock = threading.Lock()
         self._workers: ThreadPoolExecutor | None = None
         self._queued: set[int] = set()
@@ -80,7 +82,19 @@ class Mirror:
             failures = [at_once[0]()]
         else:
             failures = list(self._side_by_side(lambda job: job(), at_once, self._config["mirror.parallel_tables"]))
+        if len(landed) > 1 and at_once:
+            self._publish_manifests()
         return {failure.table_id: failure for failure in failures if failure is not None and failure.table_id}
+
+    def _publish_manifests(self) -> None:
+        """Tell outside readers what belongs together; what is not published yet is told later."""
+        try:
+            if self._manifests.publish(self._tables):
+                self._retry_later()
+        except Exception as error:
+            # The commit has landed, and its tables are published as they are.
+            _log.warning("the manifest of a transaction is not written yet: %s", error)
+            self._retry_later()
 
     def _announce(self, table: MirroredTable) -> None:
         """Wake a reconciler, should this process end before it has published the table."""
@@ -140,6 +154,7 @@ class Mirror:
             self._queued.discard(table.key)
         try:
             self._after(self._publisher.publish(table, wait=True))
+            self._manifests.publish(self._tables)
             self._checkpoints.write_due(table, wait=True)
         except DeltaSqlError as error:
             _log.warning("table %s: %s", table.name, error)
@@ -165,7 +180,7 @@ class Mirror:
                 self._retry_wanted = False
             try:
                 self._pass(look_ahead=False)
-                if self._behind():
+                if self._manifests.publish(self._tables) or self._behind():
                     continue
             except DeltaSqlError as error:
                 _log.warning("publishing is tried again: %s", error)
@@ -227,6 +242,7 @@ class Mirror:
         chosen = [table for table_id, table in tables.items() if table_id in wanted]
         work = partial(self._reconcile, look_ahead=look_ahead)
         reports = self._side_by_side(work, chosen, self._config["mirror.reconcile_concurrency"])
+        self._manifests.publish(self._tables)
         return [r for r in reports if r.versions or r.error or r.checkpoint is not None]
 
     def _checkpoint_due(self, table: MirroredTable | None, status: MirrorStatus) -> bool:

@@ -22,6 +22,7 @@ from deltasql.store.sqlstate import translated
 # The locks of a table are named by its schema, one of these and its key.
 _PUBLISHING = ".publishing"
 _CHECKPOINTING = ".checkpointing"
+_MANIFESTS = ".manifests"
 # A version that failed for good is still tried now and then: the store may have come back.
 _LONGEST_PAUSE = 300.0
 OPEN_AT_ONCE = 64
@@ -164,6 +165,15 @@ class Outbox:
             found = connection.execute(queries()["try_lock_checkpoint"], key).fetchone()
             yield bool(found and found[0])
 
+    @contextmanager
+    def manifests(self) -> Iterator[ManifestSession]:
+        """Be the one that publishes manifests."""
+        with translated(), self._database.connection() as connection:
+            connection.execute("begin isolation level read committed")
+            connection.execute(queries()["lock_mirror"], {"kind": _MANIFESTS, "table_key": 0})
+            yield ManifestSession(connection)
+            connection.execute("commit")
+
     def _pauses(self) -> dict[str, float]:
         return {"base": self._config["mirror.retry_backoff_base"], "longest": _LONGEST_PAUSE}
 
@@ -217,6 +227,64 @@ class Publishing:
         params = {"table_key": self._table.key, "version": version, "error": error, "final": final}
         found = fetch(self._connection, "mirror_failed", params | {"attempts": self._attempts})[0]
         return bool(found["status"] == "FAILED" != found["was"])
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedTable:
+    """A table's part of a transaction."""
+
+    table_id: str
+    name: str
+    location: str
+    version: int
+    published: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedTogether:
+    """A transaction over several tables."""
+
+    txn_id: str
+    committed_at: datetime
+    author: str | None
+    message: str | None
+    tables: Sequence[CommittedTable]
+
+
+class ManifestSession:
+    """The right to publish manifests, as long as its transaction lasts."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def last(self) -> tuple[int, dict[str, Any]]:
+        """The number of the last manifest, -1 if there is none, and the versions that it told."""
+        found = fetch(self._connection, "manifest_last", {})
+        return (found[0]["manifest"], rows.loads(found[0]["together"])) if found else (-1, {})
+
+    def open(self) -> list[CommittedTogether]:
+        """The next transactions that have none, in the order of their commits."""
+        found: dict[str, list[Row]] = {}
+        for row in fetch(self._connection, "manifest_open", {"limit": OPEN_AT_ONCE}):
+            found.setdefault(str(row["txn_id"]), []).append(row)
+        return [
+            CommittedTogether(
+                txn_id,
+                parts[0]["committed_at"],
+                parts[0]["author"],
+                parts[0]["message"],
+                [
+                    CommittedTable(str(r["table_id"]), r["name"], r["location"], r["version"], bool(r["published"]))
+                    for r in parts
+                ],
+            )
+            for txn_id, parts in found.items()
+        ]
+
+    def written(self, txn_id: str, number: int, together: Mapping[str, Any]) -> None:
+        """A transaction has its manifest."""
+        params = {"txn_id": txn_id, "manifest": number, "together": rows.dumps(together)}
+        self._connection.execute(queries()["manifest_written"], params)
 
 
 def read_commits(connection: Connection, key: int, versions: Sequence[int]) -> dict[int, LoggedCommit]:

@@ -26,6 +26,7 @@ CONSTRAINTS = {
     "dl_add_files_path_key": "a path is in a table once",
     "dl_add_files_size_check": "a file's size is never negative",
     "dl_remove_files_add_key": "a file is removed once",
+    "dl_transactions_manifest": "a manifest is of one transaction",
     "dl_mirror_status_check": "a mirror status is PENDING, SUCCESS or FAILED",
 }
 """What each constraint that a caller can meet stands for."""
@@ -58,6 +59,9 @@ _ADVICE = {
     "57014": "it took longer than transaction.timeout: retry, split it, or raise the limit",
     "25P04": "it took longer than transaction.timeout: retry, split it, or raise the limit",
 }
+
+
+LOCK_TIMEOUT = "55P03"
 
 
 def is_connection_loss(error: psycopg.Error) -> bool:

@@ -17,7 +17,7 @@ from deltasql.core.canonical import LoggedCommit
 from deltasql.core.changes import TableCommit, TableState
 from deltasql.core.uri import split_name
 from deltasql.core.validate import validate
-from deltasql.errors import MirrorFailure, TableNotFound, ValidationError
+from deltasql.errors import DeltaSqlError, MirrorFailure, TableNotFound, ValidationError
 from deltasql.store import migrations
 from deltasql.store.arrow import ArrowSessions
 from deltasql.store.bounds import BoundsWriter
@@ -28,7 +28,7 @@ from deltasql.store.outbox import Outbox, read_commits
 from deltasql.store.records import HistoryEntry, TableInfo, TransactionInfo
 from deltasql.store.rows import metadata_of, protocol_of
 from deltasql.store.snapshots import FilesAt, Snapshots
-from deltasql.store.sqlstate import translated
+from deltasql.store.sqlstate import LOCK_TIMEOUT, translated
 
 if TYPE_CHECKING:
     from deltasql.core.predicates import Predicate
@@ -49,7 +49,7 @@ class Store:
         self._mirror_database = Database(dsn, config, name="deltasql-mirror", on_demand=True)
         self._sessions = ArrowSessions(self._mirror_database)
         self.outbox = Outbox(self._mirror_database)
-        self.publish: Callable[[Sequence[Landed]], Mapping[str, MirrorFailure]] | None = None
+        self.publish: Callable[[Sequence[Landed]], Mapping[str, MirrorFailure] | None] | None = None
         """Called with what has just committed: the mirror's place."""
 
     def open(self, *, initialize: bool = False) -> None:
@@ -135,15 +135,18 @@ class Store:
 
     def commit(self, commits: Sequence[TableCommit], txn: Transaction) -> dict[str, Committed]:
         """Validate every table's part, then commit all of them or none."""
-        for part in commits:
-            if not part.is_check:
-                validate(part.changes, part.state)
-        return commit(self._database, commits, txn, self._landed)
+        with in_stage("validate"):
+            for part in commits:
+                if not part.is_check:
+                    validate(part.changes, part.state)
+        with in_stage("commit"):
+            return commit(self._database, commits, txn, self._landed)
 
     def _landed(self, parts: Sequence[Landed]) -> Mapping[str, MirrorFailure]:
         for part in parts:
             self._bounds.store(part.table_key, part.commit_id, part.commit)
-        return {} if self.publish is None else self.publish(parts)
+        failures = None if self.publish is None else self.publish(parts)
+        return failures or {}
 
     def begin_write(self, txn_id: str, state: TableState) -> None:
         """A transaction is about to write files of a table: until it ends, nobody may take them for orphans."""
@@ -163,9 +166,9 @@ class Store:
         tables = self._tables_of([row["txn_id"] for row in found])
         return [TransactionInfo.of(row, tables.get(str(row["txn_id"]), [])) for row in found]
 
-    def transaction(self, txn_id: str) -> TransactionInfo | None:
+    def transaction(self, txn_id: UUID) -> TransactionInfo | None:
         """What a transaction committed, to one table or to many; None if it is not known."""
-        rows = self._tables_of([UUID(txn_id)]).get(str(UUID(txn_id)))
+        rows = self._tables_of([txn_id]).get(str(txn_id))
         return None if rows is None else TransactionInfo.of(rows[0] | {"author": None, "message": None}, rows)
 
     def _tables_of(self, txn_ids: list[UUID]) -> dict[str, list[Row]]:
@@ -249,6 +252,16 @@ class Store:
         """Take a table out of the catalogue; its log stays in the database."""
         if not self._database.execute("drop_table", table_key=state.table_key):
             raise TableNotFound(state.name)
+
+
+@contextmanager
+def in_stage(name: str) -> Iterator[None]:
+    """Errors say where a commit failed."""
+    try:
+        yield
+    except DeltaSqlError as error:
+        error.stage = error.stage or ("lock" if getattr(error, "sqlstate", None) == LOCK_TIMEOUT else name)
+        raise
 
 
 def _key(table: str | UUID) -> dict[str, Any]:

@@ -475,3 +475,21 @@ where table_key = %(table_key)s and version <= %(version)s order by app_id, vers
 -- The latest metadata of each domain up to a version, removed ones included.
 select distinct on (domain) version, domain, configuration, removed, extra from dl_domain_metadata
 where table_key = %(table_key)s and version <= %(version)s order by domain, version desc
+
+-- manifest_last --
+-- The manifest that was published last.
+select manifest, together from dl_transactions where manifest is not null order by manifest desc limit 1
+
+-- manifest_open --
+-- The next transactions without a manifest, with their tables; which of those are published.
+select t.txn_id, t.committed_at, t.author, t.message, d.table_id, d.namespace || '.' || d.name as name, d.location,
+    v.version, m.json_written as published
+from (select * from dl_transactions where manifest is null and tables is not null
+      order by committed_at, txn_id limit %(limit)s) t
+join dl_table_versions v on v.txn_id = t.txn_id
+join dl_tables d on d.table_key = v.table_key
+left join dl_mirror_status m on m.table_key = v.table_key and m.version = v.version
+order by t.committed_at, t.txn_id, name
+
+-- manifest_written --
+update dl_transactions set manifest = %(manifest)s, together = %(together)s where txn_id = %(txn_id)s

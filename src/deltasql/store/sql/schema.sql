@@ -479,7 +479,9 @@ CREATE TABLE dl_transactions (
     author text,
     message text,
     num_tables integer NOT NULL,
-    tables text
+    tables text,
+    manifest bigint,
+    together text
 );
 
 CREATE TABLE dl_txn_actions (
@@ -568,6 +570,12 @@ CREATE INDEX dl_table_versions_txn_id ON dl_table_versions USING btree (txn_id);
 CREATE UNIQUE INDEX dl_tables_location_key ON dl_tables USING btree (location) WHERE (dropped_at IS NULL);
 
 CREATE UNIQUE INDEX dl_tables_name_key ON dl_tables USING btree (namespace, name) WHERE (dropped_at IS NULL);
+
+CREATE INDEX dl_transactions_committed_at ON dl_transactions USING btree (committed_at);
+
+CREATE UNIQUE INDEX dl_transactions_manifest ON dl_transactions USING btree (manifest) WHERE (manifest IS NOT NULL);
+
+CREATE INDEX dl_transactions_open ON dl_transactions USING btree (committed_at) WHERE ((manifest IS NULL) AND (tables IS NOT NULL));
 
 ALTER TABLE ONLY dl_writes
     ADD CONSTRAINT dl_writes_table_key_fkey FOREIGN KEY (table_key) REFERENCES dl_tables(table_key);

@@ -4,6 +4,12 @@
 -- do not say it.
 alter table dl_transactions add column tables text;
 
+-- The manifest that tells outside readers of it: its number, and the versions to read together from then on, as JSON.
+alter table dl_transactions add column manifest bigint, add column together text;
+create unique index dl_transactions_manifest on dl_transactions (manifest) where manifest is not null;
+create index dl_transactions_open on dl_transactions (committed_at) where manifest is null and tables is not null;
+create index dl_transactions_committed_at on dl_transactions (committed_at);
+
 -- As before; besides, tables with `check` were only read: they are locked and checked with the others, and get no version.
 create or replace function dl_commit(p_txn_id uuid, p_author text, p_message text, p_tables jsonb)
 returns table (table_key int, version bigint, committed_at timestamptz)

@@ -1,0 +1,139 @@
+"""Manifests: for readers of `_delta_log`, who see tables one by one, which versions belong together.
+
+Each commit to several tables gets a numbered file once all of them are published. It says what the commit did, and the
+versions to read together from then on: of every table that ever was in such a commit, the last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from deltasql.core.canonical import epoch_millis
+from deltasql.errors import StorageError, UsageError
+from deltasql.objects import Directory
+from deltasql.store.outbox import CommittedTogether, ManifestSession, Outbox
+from deltasql.store.reader import Moment, moment
+
+FOLDER = "_deltasql/transactions"
+_encoder = msgspec.json.Encoder(order="sorted")
+
+
+def _path(number: int) -> str:
+    return f"{FOLDER}/{number:020d}.json"
+
+
+class Manifests:
+    """Publishes the manifests of a lake."""
+
+    def __init__(self, outbox: Outbox, location: str, options: Mapping[str, str]) -> None:
+        self._outbox = outbox
+        self._location = location
+        self._options = options
+        self._directory: Directory | None = None
+
+    def publish(self, mirrored: Callable[[], Collection[str]]) -> int:
+        """Write the manifests that are due; how many transactions still wait for theirs. `mirrored` tells the ids of
+        tables that are published at all: others are none of an outside reader's business."""
+        if not self._location:
+            return 0
+        with self._outbox.manifests() as session:
+            while waiting := session.open():
+                known = frozenset(mirrored())
+                number, together = session.last()
+                for place, one in enumerate(waiting):
+                    if any(table.table_id in known and not table.published for table in one.tables):
+                        return len(waiting) - place
+                    number, together = self._write(session, one, known, number + 1, together)
+        return 0
+
+    def _write(
+        self,
+        session: ManifestSession,
+        one: CommittedTogether,
+        known: Collection[str],
+        number: int,
+        before: Mapping[str, Any],
+    ) -> tuple[int, dict[str, Any]]:
+        tables = {
+            table.name: {"id": table.table_id, "location": table.location, "version": table.version}
+            for table in one.tables
+            if table.table_id in known
+        }
+        together = {name: told for name, told in {**before, **tables}.items() if told["id"] in known}
+        content: dict[str, Any] = {
+            "txnId": one.txn_id,
+            "timestamp": epoch_millis(one.committed_at),
+            "author": one.author,
+            "message": one.message,
+            "tables": tables,
+            "together": together,
+        }
+        data = _encoder.encode(content) + b"\n"
+        if self._directory is None:
+            self._directory = Directory(self._location, self._options)
+        if not self._directory.put_if_absent(_path(number), data):
+            content = self._there(number, data, one)
+        session.written(content["txnId"], number, content["together"])
+        if content["txnId"] != one.txn_id:  # a publisher that died wrote that of another first
+            return self._write(session, one, known, number + 1, content["together"])
+        return number, content["together"]
+
+    def _there(self, number: int, data: bytes, one: CommittedTogether) -> dict[str, Any]:
+        """A manifest that is there already: a publisher that died wrote it, and could not say so."""
+        directory = self._directory
+        there = directory.get(_path(number)) if directory is not None else None
+        if there is not None and directory is not None and data.startswith(there) and there != data:
+            directory.put(_path(number), data)  # our own bytes, cut short
+            there = data
+        try:
+            found: dict[str, Any] = msgspec.json.decode(there or b"")
+            if found["txnId"] and found["together"] is not None:
+                return found
+        except (msgspec.DecodeError, KeyError, TypeError) as error:
+            problem = f"{self._location}/{_path(number)} is no manifest of deltasql's: move it away"
+            raise StorageError(problem) from error
+        raise StorageError(f"{self._location}/{_path(number)} cannot be the manifest of transaction {one.txn_id}")
+
+
+@dataclass(frozen=True, slots=True)
+class LakeVersions:
+    """Versions of tables that belong together."""
+
+    versions: Mapping[str, int]
+    """By the names of tables."""
+    locations: Mapping[str, str]
+    txn_id: str
+    """The last transaction that they have."""
+    timestamp: datetime
+
+
+def versions_as_of(
+    location: str, timestamp: Moment | None = None, *, storage_options: Mapping[str, str] | None = None
+) -> LakeVersions:
+    """The versions of a lake's tables to read together, for engines that read `_delta_log`: the latest, or those at a
+    moment. `location` is the lake's `lake.location`; the database is not asked.
+
+    A transaction is seen once all its tables are published, and so is every later one: readers see no half of it, but
+    may see it late."""
+    directory = Directory(location, storage_options or {})
+    paths = sorted((entry.path for entry in directory.list(FOLDER) if entry.path.endswith(".json")), reverse=True)
+    latest = None if timestamp is None else epoch_millis(moment(timestamp))
+    for path in paths:
+        found = msgspec.json.decode(directory.get(path) or b"null")
+        if latest is None or found["timestamp"] <= latest:
+            return LakeVersions(
+                {name: told["version"] for name, told in found["together"].items()},
+                {name: told["location"] for name, told in found["together"].items()},
+                found["txnId"],
+                datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=found["timestamp"]),
+            )
+    raise UsageError(
+        f"{location} has no manifest{'' if timestamp is None else f' from before {timestamp}'}: a lake writes them for "
+        f"commits to several tables if its configuration says lake.location",
+        value=location,
+    )

@@ -1,0 +1,111 @@
+"""Manifests tell outside readers which versions belong together, and never half of a transaction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import deltalake
+import psycopg
+import pyarrow as pa
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+import deltasql
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    return tmp_path / "lake"
+
+
+@pytest.fixture
+def own_lake(embedded_lake: deltasql.Lake, namespace: str, place: Path) -> Iterator[deltasql.Lake]:
+    """A database of its own, which writes manifests."""
+    with psycopg.connect(embedded_lake.dsn, autocommit=True) as connection:
+        connection.execute(sql.SQL("create database {}").format(sql.Identifier(namespace)))
+        config = {"lake.location": str(place), "mirror.retry_backoff_base": "50ms"}
+        with deltasql.connect(make_conninfo(embedded_lake.dsn, dbname=namespace), config=config) as lake:
+            yield lake
+        connection.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(namespace)))
+
+
+@pytest.fixture
+def tables(own_lake: deltasql.Lake, tmp_path: Path) -> list[deltasql.Table]:
+    return [own_lake.create_table(n, "id BIGINT", location=str(tmp_path / n)) for n in ("a", "b", "c")]
+
+
+def manifests(place: Path) -> list[str]:
+    return sorted(path.name for path in (place / "_deltasql/transactions").glob("*.json"))
+
+
+def together(lake: deltasql.Lake, *tables: deltasql.Table) -> deltasql.Transaction:
+    with lake.begin(author="etl") as tx:
+        for table in tables:
+            tx.write(table, pa.table({"id": [1]}))
+    return tx
+
+
+def test_the_versions_to_read_together(own_lake: deltasql.Lake, tables: list[deltasql.Table], place: Path) -> None:
+    a, b, c = tables
+    with pytest.raises(deltasql.UsageError, match=r"has no manifest: .* lake\.location"):
+        deltasql.versions_as_of(str(place))
+    first = together(own_lake, a, b)
+    a.append(pa.table({"id": [9]}))
+    assert dict(deltasql.versions_as_of(str(place)).versions) == {"public.a": 1, "public.b": 1}
+    second = together(own_lake, a, c)
+    found = deltasql.versions_as_of(str(place))
+    assert dict(found.versions) == {"public.a": 3, "public.b": 1, "public.c": 1}
+    assert found.txn_id == second.id
+    assert manifests(place) == [f"{n:020d}.json" for n in range(2)]
+    before = found.timestamp - timedelta(milliseconds=1)
+    assert deltasql.versions_as_of(str(place), before).txn_id == first.id
+    for name, version in found.versions.items():
+        theirs = deltalake.DeltaTable(found.locations[name], version=version).to_pyarrow_table()
+        assert theirs.num_rows == own_lake.table(name).arrow(version=version).num_rows
+    text = json.loads((place / "_deltasql/transactions" / manifests(place)[1]).read_text())
+    assert (text["author"], set(text["tables"])) == ("etl", {"public.a", "public.c"})
+
+
+def test_half_of_a_transaction_is_not_told(own_lake: deltasql.Lake, tables: list[deltasql.Table], place: Path) -> None:
+    a, b, c = tables
+    together(own_lake, a, b)
+    foreign = Path(b.location) / "_delta_log" / f"{2:020d}.json"
+    foreign.write_text('{"commitInfo":{"operation":"WRITE"}}\n')
+    torn = together(own_lake, a, b)
+    assert set(torn.mirror) == {b.name}
+    later = together(own_lake, a, c)
+    assert dict(deltasql.versions_as_of(str(place)).versions) == {"public.a": 1, "public.b": 1}
+    foreign.unlink()
+    own_lake.mirror.repair(b.name)
+    own_lake.mirror.run()
+    found = deltasql.versions_as_of(str(place))
+    assert (found.txn_id, dict(found.versions)) == (later.id, {"public.a": 3, "public.b": 2, "public.c": 1})
+
+
+def test_a_publisher_that_died(own_lake: deltasql.Lake, tables: list[deltasql.Table], place: Path) -> None:
+    """It had written a manifest, and not said so."""
+    a, b, c = tables
+    first = together(own_lake, a, b)
+    with psycopg.connect(own_lake.dsn) as connection:
+        connection.execute("update deltasql.dl_transactions set manifest = null, together = null")
+    before = (place / "_deltasql/transactions" / manifests(place)[0]).read_bytes()
+    second = together(own_lake, b, c)
+    assert len(manifests(place)) == 2
+    assert (place / "_deltasql/transactions" / manifests(place)[0]).read_bytes() == before
+    assert deltasql.versions_as_of(str(place)).txn_id == second.id
+    with psycopg.connect(own_lake.dsn) as connection:
+        rows = connection.execute("select txn_id::text, manifest from deltasql.dl_transactions order by 2").fetchall()
+    assert rows == [(first.id, 0), (second.id, 1)]
+
+
+def test_tables_that_are_not_published(own_lake: deltasql.Lake, tables: list[deltasql.Table], place: Path) -> None:
+    private = own_lake.create_table("private", "id BIGINT", properties={"deltasql.mirror.mode": "off"})
+    together(own_lake, tables[0], private, tables[1])
+    assert set(deltasql.versions_as_of(str(place)).versions) == {"public.a", "public.b"}
+    own_lake.drop_table("a")
+    together(own_lake, tables[1], tables[2])
+    assert set(deltasql.versions_as_of(str(place)).versions) == {"public.b", "public.c"}
