@@ -77,7 +77,14 @@ def _side_by_side(lake: deltasql.Lake) -> list[Result]:
     same = sum(_together(lake.dsn, [names[:2], names[:2]]))
     return [
         at_least(SUITE, "transactions of 2 processes on different tables, beside one process", apart, alone, 1.3),
-        at_least(SUITE, "transactions of 2 processes on the same tables, beside one process", same, alone, 0.8),
+        at_least(
+            SUITE,
+            "transactions of 2 processes on the same tables, beside one process",
+            same,
+            alone,
+            0.5,
+            note="they take turns",
+        ),
     ]
 
 
