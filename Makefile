@@ -13,7 +13,7 @@ DEMO_READY := $(VENV)/.demo-ready
 JAVA_READY := $(VENV)/.java-ready
 
 SPARKS := 4.1.4 4.3.0
-SPARK_TESTS := tests/spark tests/integration/test_spark_writing.py tests/integration/test_format.py tests/integration/test_s3_rows.py
+SPARK_TESTS := tests/spark $(addprefix tests/integration/test_,spark_writing.py format.py s3_rows.py dml.py sql.py lake_transaction.py)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-matrix lint format bench docs lock clean
