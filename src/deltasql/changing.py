@@ -76,6 +76,7 @@ class RowChanger:
         changed = self._without_reading(snapshot, change) or self._by_spark(txn, state, snapshot, change)
         metrics = _metrics(change.operation, changed, (time.monotonic() - began) * 1000)
         if not changed.gone.num_rows and not changed.added:
+            txn.note_read(state, self._reads(change, changed))
             return Outcome(metrics, changed.returned, changed=False)
         gone = removal_of(changed.gone)
         info = CommitInfo(change.operation, dict(change.parameters), metrics)

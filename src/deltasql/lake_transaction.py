@@ -288,24 +288,29 @@ class Transaction:
 
     def commit(self) -> dict[str, int]:
         """Commit every staged table, or none: {table: version}, as `versions` keeps it."""
-        if self._txn is not None and self._lake is not None:
-            try:
-                landed = self._txn.commit()
-            except CommitOutcomeUnknown:
-                raise
-            except DeltaSqlError:
-                self._give_up()
-                raise
-            named = {table_id: self._names.get(table_id, table_id) for table_id in landed}
-            self.versions = {named[table_id]: version for table_id, version in landed.items()}
-            failures = {table_id: result.mirror for table_id, result in self._txn.results.items()}
-            self.mirror = {named[table_id]: failure for table_id, failure in failures.items() if failure}
-            if not landed or all(result.before for result in self._txn.results.values()):
-                self._give_up()
-            else:
-                self._lake.writer.clean_up(self._txn)
-        self._release()
+        try:
+            if self._txn is not None and self._lake is not None:
+                self._commit(self._txn, self._lake)
+        finally:
+            self._release()
         return self.versions
+
+    def _commit(self, txn: MultiTableTransaction, lake: Lake) -> None:
+        try:
+            landed = txn.commit()
+        except CommitOutcomeUnknown:
+            raise
+        except DeltaSqlError:
+            self._give_up()
+            raise
+        named = {table_id: self._names.get(table_id, table_id) for table_id in landed}
+        self.versions = {named[table_id]: version for table_id, version in landed.items()}
+        failures = {table_id: result.mirror for table_id, result in txn.results.items()}
+        self.mirror = {named[table_id]: failure for table_id, failure in failures.items() if failure}
+        if not landed or all(result.before for result in txn.results.values()):
+            self._give_up()
+        else:
+            lake.writer.clean_up(txn)
 
     def rollback(self) -> None:
         """Forget everything that was staged."""

@@ -68,10 +68,9 @@ class _Staged:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What a transaction had staged, and read, at some moment."""
+    """What a transaction had staged at some moment."""
 
     staged: Mapping[str, _Staged]
-    reads: Mapping[str, Reads]
 
 
 class MultiTableTransaction:
@@ -166,12 +165,9 @@ class MultiTableTransaction:
 
     def find(self, table: str | UUID) -> TableState:
         """A table as this transaction sees it, by its id or its name."""
-        created = [one.state for one in self._staged.values() if one.create is not None]
-        if created:
-            full = ".".join(split_name(str(table)))
-            for state in created:
-                if state.table_id == str(table) or state.name == full:
-                    return self.seen(state)
+        for staged in self._staged.values():
+            if staged.create is not None and str(table) in (staged.state.table_id, *_names(staged.state)):
+                return self.seen(staged.state)
         return self.seen(self._store.state(table))
 
     def look_up(self, table: str | UUID) -> TableState | None:
@@ -247,10 +243,12 @@ class MultiTableTransaction:
         )  # fmt: skip
 
     def note_read(self, state: TableState, reads: Reads) -> None:
-        """Rows of a table were read."""
+        """Rows of a table were read; those of one that this transaction creates are its own."""
         self.check_open()
-        self._states.setdefault(state.table_id, state)
-        self._reads[state.table_id] = self._reads.get(state.table_id, Reads()) | reads
+        staged = self._staged.get(state.table_id)
+        if state.version >= 0 and reads:
+            self._states.setdefault(state.table_id, staged.state if staged else state)
+            self._reads[state.table_id] = self._reads.get(state.table_id, Reads()) | reads
 
     def reshape(self, state: TableState, metadata: Metadata, protocol: Protocol | None) -> None:
         """Give a table a new schema, in place of one that was staged before."""
@@ -269,11 +267,13 @@ class MultiTableTransaction:
 
     def mark(self) -> Mark:
         """What is staged now, to come back to."""
-        return Mark(dict(self._staged), dict(self._reads))
+        return Mark(dict(self._staged))
 
     def back_to(self, mark: Mark) -> None:
         """Forget what was staged since."""
-        self._staged, self._reads = dict(mark.staged), dict(mark.reads)
+        for staged in self._staged.values():
+            self.note_read(staged.state, staged.reads)  # what was read was read, and may be why it went back
+        self._staged = dict(mark.staged)
 
     def leftovers(self) -> dict[str, list[str]]:
         """The files that were written for this transaction and that are nobody's now: their paths by location. While it
@@ -316,7 +316,7 @@ class MultiTableTransaction:
     def rollback(self) -> None:
         """Forget everything that was staged."""
         self.check_open()
-        self.back_to(Mark({}, {}))
+        self.back_to(Mark({}))
         self._over = "rolled back"
 
     @property
@@ -392,6 +392,12 @@ def _expected(version: Any, known: _Staged) -> int | None:
             value=version,
         )
     return version
+
+
+def _names(state: TableState) -> tuple[str, ...]:
+    """What a table may be called: without its namespace, if that is the default."""
+    namespace, name = split_name(state.name)
+    return (state.name, name) if split_name(name)[0] == namespace else (state.name,)
 
 
 def _together(infos: Sequence[CommitInfo]) -> CommitInfo:

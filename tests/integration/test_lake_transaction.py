@@ -8,12 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psycopg
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 import deltasql
+from deltasql.store import commit
 from tests.readers import assert_same_rows
 
 Make = Callable[..., deltasql.Table]
@@ -164,12 +166,15 @@ class TestOwnWrites:
         assert values(lake.table(name).arrow()) == {1: 1, 11: 1, 12: 3, 13: 4}
         assert lake.table(f"{name}2").arrow()["id"].to_pylist() == [12, 13]
 
-    def test_a_table_by_a_short_name_and_by_its_uri(self, lake: deltasql.Lake) -> None:
+    def test_a_table_by_a_short_name_and_by_its_handle(self, lake: deltasql.Lake, make_table: Make) -> None:
         name = f"short_{uuid.uuid4().hex[:8]}"
+        others = [make_table(f"t{n}", schema="id BIGINT, n INT") for n in range(8)]
         with lake.begin() as tx:
             tx.create_table(name, "id BIGINT, n INT")
             tx.write(name, rows([1]))
             tx.write(f"public.{name}", rows([2]))
+            for other in others:
+                tx.write(other, rows([9]))
         assert values(lake.table(name).arrow()) == {1: 1, 2: 2}
         lake.drop_table(name, purge=True)
 
@@ -239,6 +244,19 @@ class TestSavepoints:
             assert values(tx.arrow(a)) == {1: 1, 2: 2, 3: 3, 4: 4}
         assert values(a.arrow()) == {1: 1, 2: 2, 3: 3, 4: 4}
 
+    def test_a_schema_that_was_taken_back_is_not_seen(self, lake: deltasql.Lake, pair: Pair) -> None:
+        a, _ = pair
+        more = pa.table({"id": [4], "more": ["x"]})
+        with lake.begin() as tx:
+            with tx.savepoint() as point:
+                tx.write(a, more, merge_schema=True)
+                assert tx.arrow(a).column_names == ["id", "n", "more"]
+                point.rollback()
+            a.append(rows([5]))
+            assert tx.arrow(a).column_names == ["id", "n"]
+            with pytest.raises(deltasql.ValidationError, match="more"):
+                tx.write(a, more)
+
 
 class TestIsolation:
     """Two tables, one of which must have rows: each transaction empties one after a look at the other."""
@@ -293,6 +311,28 @@ class TestIsolation:
         with pytest.raises(deltasql.CommitConflict):
             tx.commit()
         assert values(a.arrow()) == {1: 5, 2: 5}
+
+    def test_what_was_read_counts_although_it_was_taken_back(self, lake: deltasql.Lake, pair: Pair) -> None:
+        a, b = pair
+        with pytest.raises(deltasql.CommitConflict, match=a.name), lake.begin(isolation="serializable") as tx:
+            with tx.savepoint() as point:
+                count = tx.arrow(a).num_rows
+                point.rollback()
+            tx.write(b, rows([count + 100]))
+            a.append(rows([4]))
+        assert b.version == 1
+
+    def test_a_statement_that_found_nothing_has_read(self, lake: deltasql.Lake, make_table: Make) -> None:
+        a, b = (make_table(name, schema="id BIGINT, n INT", partition_by=["id"]) for name in ("pa", "pb"))
+        first, second = lake.begin(isolation="serializable"), lake.begin(isolation="serializable")
+        first.delete(a, where="id = 1")
+        second.delete(b, where="id = 1")
+        first.write(b, rows([1]))
+        second.write(a, rows([1]))
+        first.commit()
+        with pytest.raises(deltasql.ConcurrentAppend):
+            second.commit()
+        assert (a.version, b.version) == (0, 1)
 
     def test_through_sql(self, lake: deltasql.Lake, pair: Pair, spark_session: SparkSession) -> None:
         a, b = pair
@@ -380,6 +420,57 @@ class TestEnd:
         assert set(tx.mirror) == {b.name}
         assert isinstance(tx.mirror[b.name], deltasql.MirrorFailure)
         assert (tx.mirror[b.name].table_id, tx.mirror[b.name].version) == (b.id, 2)
+
+
+class TestLandedAllTheSame:
+    """What fails after a commit has landed must not look as if it had not: files would be deleted that tables have."""
+
+    def check(self, pair: Pair) -> None:
+        for table in pair:
+            assert table.version == 2
+            assert values(table.arrow()) == {1: 1, 2: 2, 3: 3, 4: 4}
+
+    def test_publishing_fails_in_a_way_nobody_thought_of(
+        self, lake: deltasql.Lake, pair: Pair, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(_: Any) -> None:
+            raise deltasql.UsageError("no such thing")
+
+        monkeypatch.setattr(lake.store, "publish", fail)
+        with lake.begin() as tx:
+            for table in pair:
+                tx.write(table, rows([4]))
+        assert {name: str(failure.error) for name, failure in tx.mirror.items()} == dict.fromkeys(
+            (table.name for table in pair), "UsageError: no such thing"
+        )
+        self.check(pair)
+
+    def test_the_reply_is_lost_and_the_lake_closed(
+        self, lake: deltasql.Lake, pair: Pair, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with deltasql.connect(lake.dsn) as other:
+            finish = commit.finish
+
+            def lose(*args: Any) -> Any:
+                finish(*args)
+                other.store._database.close()
+                raise psycopg.OperationalError("the connection is lost")
+
+            monkeypatch.setattr(commit, "finish", lose)
+            with pytest.raises(deltasql.CommitOutcomeUnknown), other.begin() as tx:
+                for table in pair:
+                    tx.write(table.name, rows([4]))
+        self.check(pair)
+
+    def test_a_property_that_makes_no_sense_is_refused_before(self, lake: deltasql.Lake, pair: Pair) -> None:
+        a, b = pair
+        metadata = a.state().metadata
+        assert metadata is not None
+        bad = msgspec.structs.replace(metadata, configuration={"deltasql.mirror.mode": "bogus"})
+        with pytest.raises(deltasql.UsageError, match=r"mirror\.mode must be"), lake.begin() as tx:
+            tx.write(b, rows([4]))
+            tx.stage(a, [bad])
+        assert [table.version for table in pair] == [1, 1]
 
 
 class TestWhatWentWrong:

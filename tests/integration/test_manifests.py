@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
@@ -100,6 +102,19 @@ def test_a_publisher_that_died(own_lake: deltasql.Lake, tables: list[deltasql.Ta
     with psycopg.connect(own_lake.dsn) as connection:
         rows = connection.execute("select txn_id::text, manifest from deltasql.dl_transactions order by 2").fetchall()
     assert rows == [(first.id, 0), (second.id, 1)]
+
+
+def test_many_writers_and_few_connections(own_lake: deltasql.Lake, tables: list[deltasql.Table], place: Path) -> None:
+    """Whoever publishes manifests has what it needs; the others do not wait."""
+    config = {"lake.location": str(place), "pool.size": 1, "pool.timeout": "3s"}
+    with deltasql.connect(own_lake.dsn, config=config) as small, ThreadPoolExecutor(4) as pool:
+        began = time.monotonic()
+        done = list(pool.map(lambda _: together(small, *tables), range(8)))
+        assert time.monotonic() - began < 20
+        assert [tx.mirror for tx in done] == [{}] * 8
+    own_lake.mirror.run()
+    assert dict(deltasql.versions_as_of(str(place)).versions) == {"public.a": 8, "public.b": 8, "public.c": 8}
+    assert len(manifests(place)) == 8
 
 
 def test_tables_that_are_not_published(own_lake: deltasql.Lake, tables: list[deltasql.Table], place: Path) -> None:

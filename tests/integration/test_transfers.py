@@ -26,7 +26,7 @@ def test_the_total_is_constant(lake: deltasql.Lake, namespace: str, spark_sessio
         properties = {"deltasql.mirror.mode": "off"}
         lake.create_table(name, "id BIGINT, amount BIGINT", as_=rows, partition_by=["id"], properties=properties)
     before = _deadlocks(lake.dsn)
-    jobs: list[tuple[Any, ...]] = [(_move, lake.dsn, names, SECONDS, seed) for seed in range(6)]
+    jobs: list[tuple[Any, ...]] = [(_move, lake.dsn, names, SECONDS, seed) for seed in range(7)]
     jobs += [(_look, lake.dsn, names, SECONDS, 0), (_serve, lake.dsn, names, SECONDS, 0)]
     results = run_all(_do, [(*job,) for job in jobs], seconds=SECONDS + 120)
     *moved, looked, by_spark = results

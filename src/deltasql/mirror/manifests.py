@@ -6,7 +6,7 @@ versions to read together from then on: of every table that ever was in such a c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,7 +16,7 @@ import msgspec
 from deltasql.core.canonical import epoch_millis
 from deltasql.errors import StorageError, UsageError
 from deltasql.objects import Directory
-from deltasql.store.outbox import CommittedTogether, ManifestSession, Outbox
+from deltasql.store.outbox import CommittedTogether, ManifestSession, MirroredTable, Outbox
 from deltasql.store.reader import Moment, moment
 
 FOLDER = "_deltasql/transactions"
@@ -36,20 +36,24 @@ class Manifests:
         self._options = options
         self._directory: Directory | None = None
 
-    def publish(self, mirrored: Callable[[], Collection[str]]) -> int:
-        """Write the manifests that are due; how many transactions still wait for theirs. `mirrored` tells the ids of
-        tables that are published at all: others are none of an outside reader's business."""
+    def publish(self, mirrored: Callable[[Sequence[MirroredTable]], Collection[str]], *, wait: bool = False) -> bool:
+        """Write the manifests that are due. Is anything left to do, for now or for another publisher who is at it, who
+        is waited for if `wait` is on? `mirrored` tells the ids of tables that are published at all: others are none of
+        an outside reader's business."""
         if not self._location:
-            return 0
-        with self._outbox.manifests() as session:
+            return False
+        with self._outbox.manifests(wait=wait) as session:
+            if session is None:
+                return True
             while waiting := session.open():
-                known = frozenset(mirrored())
-                number, together = session.last()
-                for place, one in enumerate(waiting):
+                known = frozenset(mirrored(session.tables()))
+                for one in waiting:
                     if any(table.table_id in known and not table.published for table in one.tables):
-                        return len(waiting) - place
-                    number, together = self._write(session, one, known, number + 1, together)
-        return 0
+                        return True
+                    number, together = session.last()
+                    if not self._write(session, one, known, number + 1, together):
+                        break  # look again: another transaction had the number
+        return False
 
     def _write(
         self,
@@ -58,7 +62,9 @@ class Manifests:
         known: Collection[str],
         number: int,
         before: Mapping[str, Any],
-    ) -> tuple[int, dict[str, Any]]:
+    ) -> bool:
+        """Write the next manifest; False if it is there already, and of another transaction: a publisher that died
+        wrote it, and could not say so."""
         tables = {
             table.name: {"id": table.table_id, "location": table.location, "version": table.version}
             for table in one.tables
@@ -79,12 +85,10 @@ class Manifests:
         if not self._directory.put_if_absent(_path(number), data):
             content = self._there(number, data, one)
         session.written(content["txnId"], number, content["together"])
-        if content["txnId"] != one.txn_id:  # a publisher that died wrote that of another first
-            return self._write(session, one, known, number + 1, content["together"])
-        return number, content["together"]
+        return bool(content["txnId"] == one.txn_id)
 
     def _there(self, number: int, data: bytes, one: CommittedTogether) -> dict[str, Any]:
-        """A manifest that is there already: a publisher that died wrote it, and could not say so."""
+        """A manifest that is there already."""
         directory = self._directory
         there = directory.get(_path(number)) if directory is not None else None
         if there is not None and directory is not None and data.startswith(there) and there != data:

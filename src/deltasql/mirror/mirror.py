@@ -13,7 +13,7 @@ from functools import partial
 from typing import TypeVar
 
 from deltasql.core.canonical import commit_bytes
-from deltasql.errors import DatabaseError, DeltaSqlError, MirrorFailure, ValidationError
+from deltasql.errors import DatabaseError, DeltaSqlError, MirrorFailure, UsageError, ValidationError
 from deltasql.mirror.alerts import alert
 from deltasql.mirror.checkpoints import Checkpoints
 from deltasql.mirror.layout import commit_path
@@ -71,7 +71,7 @@ class Mirror:
         at_once: list[Callable[[], MirrorFailure | None]] = []
         for part in landed:
             table = _table_of(part)
-            mode = self._config.override(table.properties)["mirror.mode"]
+            mode = self._mode(table)
             if mode == "sync":
                 known = {part.version: partial(lambda p: commit_bytes(p.logged()), part)}
                 at_once.append(partial(self._publish_safely, table, known))
@@ -89,7 +89,7 @@ class Mirror:
     def _publish_manifests(self) -> None:
         """Tell outside readers what belongs together; what is not published yet is told later."""
         try:
-            if self._manifests.publish(self._tables):
+            if self._manifests.publish(self._mirrored):
                 self._retry_later()
         except Exception as error:
             # The commit has landed, and its tables are published as they are.
@@ -100,7 +100,7 @@ class Mirror:
         """Wake a reconciler, should this process end before it has published the table."""
         try:
             self._outbox.notify(table.key)
-        except DatabaseError as error:
+        except DeltaSqlError as error:
             _log.warning("table %s: no reconciler was told: %s", table.name, error)
 
     def _publish_safely(self, table: MirroredTable, known: Mapping[int, Callable[[], bytes]]) -> MirrorFailure | None:
@@ -154,7 +154,8 @@ class Mirror:
             self._queued.discard(table.key)
         try:
             self._after(self._publisher.publish(table, wait=True))
-            self._manifests.publish(self._tables)
+            if self._manifests.publish(self._mirrored):
+                self._retry_later()
             self._checkpoints.write_due(table, wait=True)
         except DeltaSqlError as error:
             _log.warning("table %s: %s", table.name, error)
@@ -180,7 +181,7 @@ class Mirror:
                 self._retry_wanted = False
             try:
                 self._pass(look_ahead=False)
-                if self._manifests.publish(self._tables) or self._behind():
+                if self._manifests.publish(self._mirrored, wait=True) or self._behind():
                     continue
             except DeltaSqlError as error:
                 _log.warning("publishing is tried again: %s", error)
@@ -242,7 +243,7 @@ class Mirror:
         chosen = [table for table_id, table in tables.items() if table_id in wanted]
         work = partial(self._reconcile, look_ahead=look_ahead)
         reports = self._side_by_side(work, chosen, self._config["mirror.reconcile_concurrency"])
-        self._manifests.publish(self._tables)
+        self._manifests.publish(self._mirrored, wait=True)
         return [r for r in reports if r.versions or r.error or r.checkpoint is not None]
 
     def _checkpoint_due(self, table: MirroredTable | None, status: MirrorStatus) -> bool:
@@ -266,8 +267,19 @@ class Mirror:
 
     def _tables(self) -> dict[str, MirroredTable]:
         """The tables that are to be published, by id."""
-        found = self._outbox.tables()
-        return {t.id: t for t in found if self._config.override(t.properties)["mirror.mode"] != "off"}
+        return self._mirrored(self._outbox.tables())
+
+    def _mirrored(self, tables: Iterable[MirroredTable]) -> dict[str, MirroredTable]:
+        return {table.id: table for table in tables if self._mode(table) != "off"}
+
+    def _mode(self, table: MirroredTable) -> str:
+        """When a table is published. One whose properties make no sense to this release is left to others."""
+        try:
+            mode: str = self._config.override(table.properties)["mirror.mode"]
+        except UsageError as error:
+            _log.warning("table %s is not published from here: %s", table.name, error)
+            return "off"
+        return mode
 
     def _reconcile(self, table: MirroredTable, *, look_ahead: bool) -> MirrorReport:
         try:

@@ -7,6 +7,7 @@ order, winners are examined under the lock, and the same `dl_commit` writes the 
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,6 +41,7 @@ from deltasql.store.queries import queries
 from deltasql.store.rows import Partitions, Placed, loads
 from deltasql.store.sqlstate import is_connection_loss, translate, translated
 
+_log = logging.getLogger(__name__)
 _PLACING_ATTEMPTS = 20
 # Any constant will do, as long as every deltasql process takes the same lock before it creates a table.
 _LOCATIONS_LOCK = 0x6C6F6361
@@ -150,7 +152,7 @@ def commit(
     while any(not part.commit.is_check for part in parts):
         try:
             landed = _commit_parts(database, parts, txn)
-            failures = after(_landed(parts, landed))
+            failures = _followed(after, _landed(parts, landed))
             return applied | {key: replace(one, mirror=failures.get(key)) for key, one in landed.items()}
         except AppliedBefore as before:
             part = next(p for p in parts if p.key == before.table_key)
@@ -158,6 +160,20 @@ def commit(
             table_id = part.commit.state.table_id
             applied[table_id] = Committed(table_id, before.version, None, before=True)
     return applied
+
+
+def _followed(
+    after: Callable[[Sequence[Landed]], Mapping[str, MirrorFailure]], landed: Sequence[Landed]
+) -> Mapping[str, MirrorFailure]:
+    """What follows a commit. It has landed: whatever goes wrong here must not look as if it had not, or its files would
+    be taken for nobody's."""
+    try:
+        return after(landed)
+    except Exception as error:
+        _log.exception("what follows a commit failed")
+        states = [(part.commit.state, part.version) for part in landed]
+        text = f"{type(error).__name__}: {error}"
+        return {state.table_id: MirrorFailure(state.table_id, version, text, state.name) for state, version in states}
 
 
 def _landed(parts: Sequence[Part], results: Mapping[str, Committed]) -> list[Landed]:

@@ -166,12 +166,13 @@ class Outbox:
             yield bool(found and found[0])
 
     @contextmanager
-    def manifests(self) -> Iterator[ManifestSession]:
-        """Be the one that publishes manifests."""
+    def manifests(self, *, wait: bool) -> Iterator[ManifestSession | None]:
+        """Be the one that publishes manifests. None if there is another one and `wait` is off."""
+        key = {"kind": _MANIFESTS, "table_key": 0}
         with translated(), self._database.connection() as connection:
             connection.execute("begin isolation level read committed")
-            connection.execute(queries()["lock_mirror"], {"kind": _MANIFESTS, "table_key": 0})
-            yield ManifestSession(connection)
+            lock = connection.execute(queries()["lock_mirror" if wait else "try_lock_mirror"], key).fetchone()
+            yield ManifestSession(connection) if wait or (lock or {})["locked"] else None
             connection.execute("commit")
 
     def _pauses(self) -> dict[str, float]:
@@ -256,6 +257,10 @@ class ManifestSession:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+
+    def tables(self) -> list[MirroredTable]:
+        """All tables of the lake."""
+        return [MirroredTable.of(row) for row in fetch(self._connection, "mirror_tables", {"table_key": None})]
 
     def last(self) -> tuple[int, dict[str, Any]]:
         """The number of the last manifest, -1 if there is none, and the versions that it told."""

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import psycopg
 
-from deltasql.errors import CommitOutcomeUnknown, DatabaseUnavailable
+from deltasql.errors import CommitOutcomeUnknown, DatabaseUnavailable, DeltaSqlError
 from deltasql.store.database import Connection, Database, Row, fetch
 
 _PAUSE = 0.1
@@ -41,6 +41,8 @@ def look_up(database: Database, txn_id: str, backend: tuple[int, datetime], caus
             last = error
             time.sleep(_PAUSE)
             continue
+        except DeltaSqlError as error:  # the lake was closed meanwhile, say: nobody can be asked
+            raise CommitOutcomeUnknown(txn_id, str(error)) from cause
         if not landed:
             raise DatabaseUnavailable(
                 f"the connection to PostgreSQL was lost before transaction {txn_id} committed: nothing was "

@@ -139,6 +139,8 @@ class Store:
             for part in commits:
                 if not part.is_check:
                     validate(part.changes, part.state)
+                    for metadata in part.changes.metadata:
+                        self.config.override(metadata.configuration)  # or nobody could read it afterwards
         with in_stage("commit"):
             return commit(self._database, commits, txn, self._landed)
 
