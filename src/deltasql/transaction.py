@@ -51,6 +51,7 @@ _log = logging.getLogger(__name__)
 
 ENGINE = f"deltasql/{package_version('deltasql')}"
 
+_UNKNOWN = -1
 _ISOLATION = {"serializable": SERIALIZABLE, "write_serializable": WRITE_SERIALIZABLE}
 
 
@@ -199,8 +200,8 @@ class MultiTableTransaction:
         if state.version == version:
             return state
         if state.table_id not in self._states:
-            old = replace(self._store.state_at(state.table_id, version), version=version)
-            self._states[state.table_id] = replace(old, num_files=self._committed(old).num_rows)
+            old = self._store.state_at(state.table_id, version)
+            self._states[state.table_id] = replace(old, version=version, num_files=_UNKNOWN)
         return self._states[state.table_id]
 
     def files(self, state: TableState, predicate: Predicate | None = None) -> pa.Table:
@@ -356,8 +357,11 @@ class MultiTableTransaction:
         if not changes.infos:
             changes = changes.merge(Changes(infos=(CommitInfo(_operation(staged)),)))
         changes = replace(changes, infos=(self._complete(_together(changes.infos)),))
+        state = staged.state
+        if changes.metadata and state.num_files == _UNKNOWN:  # files that stay must fit the new schema
+            state = replace(state, num_files=self._committed(state).num_rows)
         return TableCommit(
-            staged.state,
+            state,
             changes,
             staged.reads | self._reads.get(staged.state.table_id, Reads()),
             staged.expected_version,

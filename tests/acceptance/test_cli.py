@@ -43,6 +43,19 @@ def run(lake: deltasql.Lake) -> Callable[..., Any]:
     return call
 
 
+def test_transactions(lake: deltasql.Lake, make_table: Make, run: Callable[..., str]) -> None:
+    a, b = make_table("a"), make_table("b")
+    with lake.begin(author="ada", message="both") as tx:
+        for table in (a, b):
+            tx.stage(table, [add(lo=1, hi=2)])
+    [latest] = json.loads(run("tx", "list", "--limit", "1", "--json"))
+    assert (latest["id"], latest["versions"]) == (tx.id, {a.name: 1, b.name: 1})
+    text = run("tx", "show", str(tx.id))
+    for part in ("both", "ada", a.name, b.name, "WRITE"):
+        assert part in text
+    assert "is not the id of a transaction" in run("tx", "show", "nonsense", ok=False)
+
+
 def test_listings(lake: deltasql.Lake, make_table: Make, run: Callable[..., str]) -> None:
     table = make_table(partition_by=["day"])
     with lake.begin(author="ada", message="hello") as tx:

@@ -83,6 +83,16 @@ class TestPoint:
         assert tx.versions == {a.name: 3}
         assert values(a.arrow()) == {i: i for i in range(1, 6)}
 
+    def test_a_schema_that_fits_no_file_replaces_them_all(self, lake: deltasql.Lake, pair: Pair) -> None:
+        """The files are counted as of the point, too."""
+        a, _ = pair
+        tx = lake.begin()
+        a.append(rows([4]))
+        tx.write(a, pa.table({"id": ["x"]}), mode="overwrite", overwrite_schema=True)
+        with pytest.raises(deltasql.ConcurrentAppend):
+            tx.commit()
+        assert values(a.arrow()) == {1: 1, 2: 2, 3: 3, 4: 4}
+
 
 class TestOwnWrites:
     def test_rows_that_were_written(self, lake: deltasql.Lake, pair: Pair) -> None:

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 import deltasql
 from tests.processes import run_all
 
-SECONDS = float(os.environ.get("TEST_TRANSFER_SECONDS", "12"))
+SECONDS = float(os.environ.get("TEST_TRANSFER_SECONDS", "8"))
 TABLES, ACCOUNTS, EACH = 5, 4, 1000
 TOTAL = TABLES * ACCOUNTS * EACH
 

@@ -16,8 +16,8 @@ import pyarrow as pa
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from deltasql.errors import DatabaseError, DatabaseUnavailable
-from deltasql.store.database import Database
+from deltasql.errors import DatabaseError, DatabaseUnavailable, UsageError
+from deltasql.store.database import CLOSED, Database
 from deltasql.store.queries import queries
 from deltasql.store.sqlstate import translate_state
 
@@ -46,6 +46,7 @@ class ArrowSession:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._connection: Any = None
+        self._over = False
         self._lock = threading.RLock()
 
     def read(self, question: Callable[[ArrowSession], T]) -> T:
@@ -102,6 +103,8 @@ class ArrowSession:
         return self._connection.cursor()
 
     def _connect(self) -> Any:
+        if self._over:
+            raise UsageError(CLOSED)
         from adbc_driver_postgresql import dbapi
 
         given: dict[str, Any] = conninfo_to_dict(self._database.conninfo)
@@ -121,6 +124,12 @@ class ArrowSession:
         if self._connection is not None:
             self._connection.rollback()
 
+    def shut(self) -> None:
+        """Give the connection back, and make no other."""
+        with self._lock:
+            self._over = True
+            self.close()
+
     def close(self) -> None:
         """Give the connection back to the server."""
         with self._lock:
@@ -136,6 +145,8 @@ class ArrowSessions:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._idle: list[ArrowSession] = []
+        self._lock = threading.Lock()
+        self._over = False
 
     @contextmanager
     def session(self) -> Iterator[ArrowSession]:
@@ -150,7 +161,11 @@ class ArrowSessions:
         except BaseException:
             session.close()
             raise
-        self._idle.append(session)
+        with self._lock:
+            if not self._over:
+                self._idle.append(session)
+                return
+        session.close()
 
     def _usable(self) -> ArrowSession | None:
         """An idle session that the server has not closed meanwhile."""
@@ -167,7 +182,9 @@ class ArrowSessions:
         return None
 
     def close(self) -> None:
-        """Give all idle ones back."""
+        """Give all idle ones back, and those that are at work when they are done."""
+        with self._lock:
+            self._over = True
         while self._idle:
             self._idle.pop().close()
 

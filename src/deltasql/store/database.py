@@ -32,6 +32,8 @@ _SESSION_DEFAULTS = {
     "tcp_user_timeout": "60000",
 }
 
+CLOSED = "this lake is closed: open it again with deltasql.connect()"
+
 
 class Connection(psycopg.Connection[DictRow]):
     """A session that knows which server process serves it, for the day a reply gets lost."""
@@ -101,7 +103,7 @@ class Database:
                 self._on_demand = False
                 self._pool.open()
         if self._pool.closed:
-            raise UsageError("this lake is closed: open it again with deltasql.connect()")
+            raise UsageError(CLOSED)
         connection = self._pool.getconn()
         while _is_stale(connection):
             self._pool.putconn(connection)

@@ -57,7 +57,7 @@ class Snapshots:
         """Forget everything and give the connection back."""
         with self._lock:
             self._cache.clear()
-            self._session.close()
+            self._session.shut()
 
     def live(self, state: TableState, predicate: Predicate | None) -> FilesAt:
         """The live files at the head: all of them, or those that may hold matching rows."""
