@@ -211,9 +211,7 @@ class Transaction:
         """Run a statement that was parsed; `drop` takes tables out of the lake at once."""
         from deltasql.sql.runner import Runner
 
-        txn, lake = self._txn, self._lake
-        if txn is None or lake is None:
-            raise UsageError("deltasql.begin() knows no lake yet: begin on a lake, deltasql.connect().begin()")
+        txn, lake = self._with_lake()
         session = lake.statement_session(txn, drop)
         with self._all_or_nothing(txn):
             try:
@@ -228,10 +226,8 @@ class Transaction:
     def savepoint(self) -> Iterator[Savepoint]:
         """What is done in the `with` statement is done as a whole: an exception takes it back, and goes on its way. The
         transaction can go on."""
-        if self._txn is None:
-            raise UsageError("deltasql.begin() knows no lake yet: begin on a lake, deltasql.connect().begin()")
-        self._txn.check_open()
-        point = Savepoint(self._txn, self._txn.mark())
+        txn, _ = self._with_lake()
+        point = Savepoint(txn, txn.mark())
         try:
             yield point
         except BaseException:
@@ -262,8 +258,11 @@ class Transaction:
             self._adopt(table.lake)
         elif self._lake is None:
             self._adopt(self._open(table))
+        return self._with_lake()
+
+    def _with_lake(self) -> tuple[MultiTableTransaction, Lake]:
         if self._txn is None or self._lake is None:
-            raise UsageError("the transaction has no lake")
+            raise UsageError("deltasql.begin() knows no lake yet: begin on a lake, deltasql.connect().begin()")
         self._txn.check_open()
         return self._txn, self._lake
 

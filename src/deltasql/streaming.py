@@ -37,7 +37,7 @@ def stream_to(
 
 
 class _Feed:
-    """Takes batches. It pickles: with Spark Connect it runs in a process of the server's."""
+    """Takes batches. It pickles, for a process that is not this one, and opens the lake there."""
 
     def __init__(self, lake: Lake, query_name: str, tables: Mapping[str, Rows | None] | Work) -> None:
         self._lake: Lake | None = lake
@@ -53,14 +53,19 @@ class _Feed:
         return self.__dict__ | {"_lake": None}
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        if self._lake is None:
-            self._lake = connect(**self._address, spark=batch.sparkSession)
-        if self._is_done(self._lake, batch_id):
+        if self._lake is not None:
+            self._take(self._lake, batch, batch_id)
+            return
+        with connect(**self._address, spark=batch.sparkSession) as lake:
+            self._take(lake, batch, batch_id)
+
+    def _take(self, lake: Lake, batch: DataFrame, batch_id: int) -> None:
+        if self._is_done(lake, batch_id):
             _log.info("batch %d of stream %s was committed before", batch_id, self._name)
             return
         kept = batch.persist()
         try:
-            with self._lake.begin(app=(self._name, batch_id)) as tx:
+            with lake.begin(app=(self._name, batch_id)) as tx:
                 if callable(self._tables):
                     self._tables(tx, kept)
                     return

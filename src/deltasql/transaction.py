@@ -15,6 +15,7 @@ from uuid import UUID
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from deltasql.config import count, duration
 from deltasql.core.actions import Action, Add, CommitInfo, Metadata, Protocol, Txn, from_dict
@@ -213,8 +214,10 @@ class MultiTableTransaction:
         if base is None:
             return presented(changes.adds, columns)
         if changes.removes:
-            gone = {r.path for r in changes.removes}  # a vector that is replaced removes its path, too
-            base = base.filter(pa.array([path not in gone for path in base["path"].to_pylist()], pa.bool_()))
+            gone = pa.array([r.path for r in changes.removes], base.schema.field("path").type)
+            base = base.filter(
+                pc.invert(pc.is_in(base["path"], gone))
+            )  # a vector that is replaced removes its path, too
         return pa.concat_tables([base, presented(changes.adds, columns).cast(base.schema)]) if changes.adds else base
 
     def _committed(self, state: TableState, predicate: Predicate | None = None) -> pa.Table:

@@ -66,7 +66,9 @@ class Execution:
             rewriting = Rewriting(self.target, making.plan)
             taken, kept = rewriting.take_out(places, losses) if losses else (rows.limit(0), [])
         frame = self._changes(statement, taken, found=True)
-        return making.show(frame, losses, kept) if statement.returns else making.replace(frame, losses, kept)
+        if statement.returns:
+            return making.make(frame, once=False, kept=kept)
+        return making.replace(frame, losses, kept)
 
     def _changes(
         self, statement: Statement, rows: DataFrame, source: Source | None = None, *, found: bool = False

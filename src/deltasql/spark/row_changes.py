@@ -51,12 +51,13 @@ class RowChanges:
         """The table before."""
         return self.target.snapshot
 
-    def make(self, changes: DataFrame, *, once: bool) -> Changed:
-        """Write the files. `once` says that no row can be in there twice, which otherwise is refused."""
+    def make(self, changes: DataFrame, *, once: bool, kept: list[Add] | None = None) -> Changed:
+        """Write the files. `once` says that no row can be in there twice, which otherwise is refused; `kept` are the
+        files that lost rows, as they are without them, if they were written already."""
         with watched(self.target.spark, self.report), explained():
             held = changes.localCheckpoint()
             losses, counts = self._count(held, once=once)
-            kept = self._rewrite(held, losses)
+            kept = self._rewrite(held, losses) if kept is None else kept
         added = self._add(held, counts) if NEW in held.columns else []
         returned = held.select(f"{OUT}.*") if OUT in held.columns else None
         return Changed(self._files(losses), kept, added, counts, returned=returned)
@@ -66,14 +67,6 @@ class RowChanges:
         without being held: nobody sees them but the files."""
         count = sum(loss.rows for loss in losses)
         return Changed(self._files(losses), kept, self._replaced(changes, count), {UPDATE: count})
-
-    def show(self, changes: DataFrame, losses: Sequence[Loss], kept: list[Add]) -> Changed:
-        """The same for changes that are returned."""
-        with watched(self.target.spark, self.report), explained():
-            held = changes.localCheckpoint()
-            _, counts = self._count(held, once=False)
-        added = self._add(held, counts) if NEW in held.columns else []
-        return Changed(self._files(losses), kept, added, counts, returned=held.select(f"{OUT}.*"))
 
     @property
     def knows_all(self) -> bool:
@@ -92,8 +85,8 @@ class RowChanges:
         """Write one new row for each of so many."""
         seen = Observation()
         problem = [F.min(PROBLEM).alias(PROBLEM)] if PROBLEM in changes.columns else []
-        watched = changes.observe(seen, F.count(F.lit(1)).alias("rows"), *problem)
-        added = self._write(watched.select(f"{NEW}.*"), count) if count else []
+        rows = changes.observe(seen, F.count(F.lit(1)).alias("rows"), *problem)
+        added = self._write(rows.select(f"{NEW}.*"), count) if count else []
         told = seen.get if count else {}
         self._refuse_problem(told.get(PROBLEM))
         if told.get("rows", 0) != count:
