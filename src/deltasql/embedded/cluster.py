@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import struct
@@ -12,7 +13,10 @@ from pathlib import Path
 from deltasql.embedded.account import Account
 from deltasql.embedded.binaries import VARIABLE, Binaries
 from deltasql.embedded.files import make_private_directory, rewrite, with_directory
+from deltasql.embedded.waiting import wait_until
 from deltasql.errors import DatabaseUnavailable, UsageError
+
+logger = logging.getLogger(__name__)
 
 SETTINGS = """
 # deltasql: sized for one machine and its user; written once, when the cluster is made.
@@ -24,6 +28,7 @@ jit = off
 _NOTE = "# Written by deltasql at every start.\n"
 HBA = f"{_NOTE}local all all peer map=deltasql\n"
 _UNFINISHED = "postgres.new-"
+_ORPHAN_SECONDS = 10.0
 
 
 def prepare(data: Path, binaries: Binaries, account: Account) -> None:
@@ -61,8 +66,19 @@ def _create(data: Path, binaries: Binaries, account: Account) -> None:
 
 
 def _clear_unfinished(root: Path) -> None:
-    for leftover in root.glob(f"{_UNFINISHED}*"):
+    """Remove what a killed start left. Its initdb may live on and make files until it misses those removed."""
+    if not wait_until(lambda: _is_cleared(root), _ORPHAN_SECONDS):
+        logger.warning("files of a killed start in %s cannot be removed", root)
+
+
+def _is_cleared(root: Path) -> bool:
+    for leftover in _unfinished(root):
         shutil.rmtree(leftover, ignore_errors=True)
+    return not _unfinished(root)
+
+
+def _unfinished(root: Path) -> list[Path]:
+    return list(root.glob(f"{_UNFINISHED}*"))
 
 
 def _initdb(target: Path, binaries: Binaries, account: Account) -> None:
