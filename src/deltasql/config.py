@@ -21,12 +21,12 @@ _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d)?\s*")
 
 
 def duration(value: Any) -> float:
-    """Seconds from a number of seconds or a text such as `30s`, `500ms`, `5m`."""
+    """Seconds from a number of seconds or a text such as `30s`, `500ms`, `5m`, `7d`."""
     if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
         return float(value)
     match = _DURATION.fullmatch(value) if isinstance(value, str) else None
     if match is None:
-        raise ValueError("a duration such as 30s, 500ms or 5m")
+        raise ValueError("a duration such as 30s, 500ms, 5m or 7d")
     return float(match[1]) * _UNITS[match[2] or "s"]
 
 
@@ -97,6 +97,7 @@ class Key:
 KEYS: Mapping[str, Key] = {
     "postgres.schema": Key("deltasql", text, "the PostgreSQL schema that holds the dl_* tables"),
     "lake.location": Key("", optional_text, "where the manifests of multi-table commits go; none if empty"),
+    "lake.manifest_retention": Key("30d", duration, "how long manifests are kept; the last one always is"),
     "pool.size": Key(10, count, "connections to PostgreSQL at most, per lake"),
     "pool.timeout": Key("30s", duration, "how long to wait for a free connection"),
     "mirror.mode": Key("sync", mode, "when a commit is published: sync, async or off"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import shutil
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,8 @@ from pyspark.sql import SparkSession
 import deltasql
 from deltasql.store import commit
 from tests.readers import assert_same_rows
+
+pytestmark = pytest.mark.usefixtures("spark_session")
 
 Make = Callable[..., deltasql.Table]
 
@@ -344,6 +347,25 @@ class TestIsolation:
         with pytest.raises(deltasql.ConcurrentAppend):
             second.commit()
         assert (a.version, b.version) == (0, 1)
+
+    def test_who_rearranges_what_it_read(self, lake: deltasql.Lake, pair: Pair) -> None:
+        """Rearranging alone meets nobody's appends; the reads of the transaction do."""
+        a, b = pair
+        for isolation in ("serializable", None):
+            tx = lake.begin(isolation=isolation)
+            tx.arrow(a)
+            tx.write(b, rows([100]))
+            (file,) = a.files(where="id = 1").to_pylist()
+            copy = f"{isolation}.parquet"
+            shutil.copy(Path(a.location) / file["path"], Path(a.location) / copy)
+            again = deltasql.Add(copy, file["size"], 0, data_change=False, stats=file["stats"])
+            tx.stage(a, [deltasql.Remove(file["path"], data_change=False), again])
+            a.append(rows([4]))
+            if isolation:
+                with pytest.raises(deltasql.ConcurrentAppend):
+                    tx.commit()
+            else:
+                tx.commit()
 
     def test_through_sql(self, lake: deltasql.Lake, pair: Pair, spark_session: SparkSession) -> None:
         a, b = pair

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import deltalake
@@ -124,3 +125,32 @@ def test_tables_that_are_not_published(own_lake: deltasql.Lake, tables: list[del
     own_lake.drop_table("a")
     together(own_lake, tables[1], tables[2])
     assert set(deltasql.versions_as_of(str(place)).versions) == {"public.b", "public.c"}
+
+
+def test_a_moment_has_nothing_later(own_lake: deltasql.Lake, tables: list[deltasql.Table], place: Path) -> None:
+    """Manifests are in the order of publishing, which is not the order of time."""
+    a, b, c = tables
+    with psycopg.connect(own_lake.dsn, autocommit=True) as connection:
+        first = together(own_lake, a, b)
+        connection.execute("update deltasql.dl_transactions set committed_at = committed_at - interval '1 hour'")
+        connection.execute("update deltasql.dl_transactions set manifest = null, together = null")
+    (place / "_deltasql/transactions" / manifests(place)[0]).unlink()
+    early = together(own_lake, b, c)  # whose publisher finds the first one as well
+    with psycopg.connect(own_lake.dsn, autocommit=True) as connection:
+        connection.execute("update deltasql.dl_transactions set committed_at = committed_at - interval '2 hours'")
+    found = deltasql.versions_as_of(str(place), datetime.now(UTC) - timedelta(minutes=30))
+    assert (found.txn_id, dict(found.versions)) == (first.id, {"public.a": 1, "public.b": 1})
+    assert deltasql.versions_as_of(str(place)).txn_id == early.id
+
+
+def test_old_manifests_go(own_lake: deltasql.Lake, tables: list[deltasql.Table], place: Path) -> None:
+    for _ in range(4):
+        together(own_lake, *tables[:2])
+    folder = place / "_deltasql/transactions"
+    for i, name in enumerate(manifests(place)[:3]):
+        old = time.time() - (40 - i) * 86400
+        os.utime(folder / name, (old, old))
+    own_lake.mirror.run()
+    assert manifests(place) == [f"{n:020d}.json" for n in (2, 3)]
+    together(own_lake, *tables[:2])
+    assert manifests(place)[-1] == f"{4:020d}.json"

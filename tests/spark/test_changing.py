@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import deltasql
@@ -39,3 +41,25 @@ def test_update_delete_and_merge(lake: deltasql.Lake, make_table: Make, partitio
         f"ON t.id = s.id WHEN MATCHED THEN UPDATE SET n = s.n WHEN NOT MATCHED THEN INSERT (id, n) VALUES (s.id, s.n)"
     )
     assert values() == expected | {2: 7, 105: 8, 999: 9}
+
+
+@pytest.mark.parametrize("way", ["literals"], indirect=True)
+def test_stream_to(lake: deltasql.Lake, make_table: Make, tmp_path: Path) -> None:
+    """A stream's batches are taken in the process that runs the stream, which on Spark Connect is not this one."""
+    all_of_it, some = (make_table(name, schema="id BIGINT") for name in ("all_of_it", "some"))
+    (tmp_path / "in").mkdir()
+    feed = deltasql.stream_to(lake, "feed", {all_of_it.name: None, some.name: lambda batch: batch.where("id > 1")})
+
+    def run(checkpoint: str) -> None:
+        frame = lake.spark.readStream.schema("id BIGINT").parquet(str(tmp_path / "in"))
+        query = frame.writeStream.foreachBatch(feed).option("checkpointLocation", str(tmp_path / checkpoint))
+        query.trigger(availableNow=True).start().awaitTermination()
+
+    for i in range(2):
+        pq.write_table(pa.table({"id": [i, i + 1]}), tmp_path / "in" / f"{i}.parquet")
+        run("checkpoint")
+    assert sorted(all_of_it.arrow()["id"].to_pylist()) == [0, 1, 1, 2]
+    assert some.arrow()["id"].to_pylist() == [2]
+    versions = all_of_it.version, some.version
+    run("another checkpoint")  # whose batch 0 is known
+    assert (all_of_it.version, some.version) == versions

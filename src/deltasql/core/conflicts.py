@@ -69,9 +69,11 @@ class Winner:
 
 
 def isolation_of(ours: TableCommit) -> str:
-    """The level a commit runs at: rearranging rows (OPTIMIZE) conflicts only on the files it rearranges."""
+    """The level a commit runs at: rearranging rows (OPTIMIZE) conflicts only on the files it rearranges, unless rows
+    were read besides that must not have changed."""
     files = (*ours.changes.adds, *ours.changes.removes)
-    if files and not ours.changes.data_change and not ours.changes.metadata:
+    reads_rows = ours.isolation == SERIALIZABLE and (ours.reads.whole_table or ours.reads.predicates)
+    if files and not ours.changes.data_change and not ours.changes.metadata and not reads_rows:
         return SNAPSHOT_ISOLATION
     return ours.isolation
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from deltasql.config import Config
 from deltasql.core.canonical import epoch_millis
 from deltasql.errors import StorageError, UsageError
 from deltasql.objects import Directory
@@ -20,6 +21,7 @@ from deltasql.store.outbox import CommittedTogether, ManifestSession, MirroredTa
 from deltasql.store.reader import Moment, moment
 
 FOLDER = "_deltasql/transactions"
+_CLEAN_EVERY = 100
 _encoder = msgspec.json.Encoder(order="sorted")
 
 
@@ -30,10 +32,13 @@ def _path(number: int) -> str:
 class Manifests:
     """Publishes the manifests of a lake."""
 
-    def __init__(self, outbox: Outbox, location: str, options: Mapping[str, str]) -> None:
+    def __init__(self, outbox: Outbox, config: Config, options: Mapping[str, str]) -> None:
         self._outbox = outbox
-        self._location = location
+        self._location: str = config["lake.location"]
+        self._retention: float = config["lake.manifest_retention"]
         self._options = options
+        self.is_clean = True
+        """Off once in a while: `clean` is to be called then, when no writer waits."""
         self._directory: Directory | None = None
 
     def publish(self, mirrored: Callable[[Sequence[MirroredTable]], Collection[str]], *, wait: bool = False) -> bool:
@@ -53,7 +58,25 @@ class Manifests:
                     number, together = session.last()
                     if not self._write(session, one, known, number + 1, together):
                         break  # look again: another transaction had the number
+                    self.is_clean = self.is_clean and (number + 1) % _CLEAN_EVERY != 0
         return False
+
+    def clean(self) -> list[str]:
+        """Delete manifests from before `lake.manifest_retention`, but the last of them: it tells of the moments until
+        the next one."""
+        self.is_clean = True
+        if not self._location:
+            return []
+        before = datetime.now(UTC) - timedelta(seconds=self._retention)
+        directory = self._opened()
+        old = sorted(entry.path for entry in directory.list(FOLDER) if entry.modified < before)[:-1]
+        directory.delete(old)
+        return old
+
+    def _opened(self) -> Directory:
+        if self._directory is None:
+            self._directory = Directory(self._location, self._options)
+        return self._directory
 
     def _write(
         self,
@@ -65,33 +88,37 @@ class Manifests:
     ) -> bool:
         """Write the next manifest; False if it is there already, and of another transaction: a publisher that died
         wrote it, and could not say so."""
+        timestamp = epoch_millis(one.committed_at)
         tables = {
-            table.name: {"id": table.table_id, "location": table.location, "version": table.version}
+            table.name: {
+                "id": table.table_id,
+                "location": table.location,
+                "version": table.version,
+                "timestamp": timestamp,
+            }
             for table in one.tables
             if table.table_id in known
         }
         together = {name: told for name, told in {**before, **tables}.items() if told["id"] in known}
         content: dict[str, Any] = {
             "txnId": one.txn_id,
-            "timestamp": epoch_millis(one.committed_at),
+            "timestamp": timestamp,
             "author": one.author,
             "message": one.message,
             "tables": tables,
             "together": together,
         }
         data = _encoder.encode(content) + b"\n"
-        if self._directory is None:
-            self._directory = Directory(self._location, self._options)
-        if not self._directory.put_if_absent(_path(number), data):
+        if not self._opened().put_if_absent(_path(number), data):
             content = self._there(number, data, one)
         session.written(content["txnId"], number, content["together"])
         return bool(content["txnId"] == one.txn_id)
 
     def _there(self, number: int, data: bytes, one: CommittedTogether) -> dict[str, Any]:
         """A manifest that is there already."""
-        directory = self._directory
-        there = directory.get(_path(number)) if directory is not None else None
-        if there is not None and directory is not None and data.startswith(there) and there != data:
+        directory = self._opened()
+        there = directory.get(_path(number))
+        if there is not None and data.startswith(there) and there != data:
             directory.put(_path(number), data)  # our own bytes, cut short
             there = data
         try:
@@ -129,7 +156,8 @@ def versions_as_of(
     latest = None if timestamp is None else epoch_millis(moment(timestamp))
     for path in paths:
         found = msgspec.json.decode(directory.get(path) or b"null")
-        if latest is None or found["timestamp"] <= latest:
+        # Numbers are in the order of publishing: an earlier one may be of a later commit.
+        if latest is None or all(told["timestamp"] <= latest for told in found["together"].values()):
             return LakeVersions(
                 {name: told["version"] for name, told in found["together"].items()},
                 {name: told["location"] for name, told in found["together"].items()},

@@ -55,7 +55,7 @@ class Mirror:
         self._metrics = Metrics(store.outbox)
         self._publisher = Publisher(store.outbox, self._directories, self._metrics)
         self._checkpoints = Checkpoints(store, self._directories, self._metrics)
-        self._manifests = Manifests(store.outbox, store.config["lake.location"], options)
+        self._manifests = Manifests(store.outbox, store.config, options)
         self._lock = threading.Lock()
         self._workers: ThreadPoolExecutor | None = None
         self._queued: set[int] = set()
@@ -89,7 +89,7 @@ class Mirror:
     def _publish_manifests(self) -> None:
         """Tell outside readers what belongs together; what is not published yet is told later."""
         try:
-            if self._manifests.publish(self._mirrored):
+            if self._manifests.publish(self._mirrored) or not self._manifests.is_clean:
                 self._retry_later()
         except Exception as error:
             # The commit has landed, and its tables are published as they are.
@@ -244,6 +244,8 @@ class Mirror:
         work = partial(self._reconcile, look_ahead=look_ahead)
         reports = self._side_by_side(work, chosen, self._config["mirror.reconcile_concurrency"])
         self._manifests.publish(self._mirrored, wait=True)
+        if look_ahead or not self._manifests.is_clean:
+            self._manifests.clean()
         return [r for r in reports if r.versions or r.error or r.checkpoint is not None]
 
     def _checkpoint_due(self, table: MirroredTable | None, status: MirrorStatus) -> bool:
