@@ -57,6 +57,15 @@ class PostgresServer:
         self._running = False
         self._run("pg_ctl", "-D", self._data, "-m", "immediate", "-w", "stop")
 
+    def become_standby(self) -> None:
+        """Stop, and start again as a server that waits for a primary to tell it what was committed."""
+        self._run("pg_ctl", "-D", self._data, "-m", "fast", "-w", "stop")
+        signal = self._data / "standby.signal"
+        signal.touch()
+        if os.geteuid() == 0:
+            shutil.chown(signal, _account())
+        self.start()
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:

@@ -12,9 +12,11 @@ import pyarrow as pa
 from deltasql.core.actions import CommitInfo, Metadata, Protocol
 from deltasql.core.changes import Reads, TableState
 from deltasql.core.fit import parse_struct
+from deltasql.core.protocol import DELETION_VECTORS
 from deltasql.data.carve import carve_partitions
 from deltasql.data.checks import exact_filter
 from deltasql.data.files import count_rows
+from deltasql.data.marking import live_rows
 from deltasql.data.statements import (
     DELETE,
     INSERT,
@@ -22,7 +24,6 @@ from deltasql.data.statements import (
     Changed,
     Fields,
     Statement,
-    num_records,
 )
 from deltasql.progress import showing
 from deltasql.store import Snapshot
@@ -75,14 +76,15 @@ class RowChanger:
         snapshot = self._candidates(txn, state, change)
         changed = self._without_reading(snapshot, change) or self._by_spark(txn, state, snapshot, change)
         metrics = _metrics(change.operation, changed, (time.monotonic() - began) * 1000)
-        if not changed.gone.num_rows and not changed.added:
+        if not changed.gone.num_rows and not changed.added and not txn.is_once:
             txn.note_read(state, self._reads(change, changed))
             return Outcome(metrics, changed.returned, changed=False)
         gone = removal_of(changed.gone)
         info = CommitInfo(change.operation, dict(change.parameters), metrics)
         reads = self._reads(change, changed)
-        written = [*changed.added, *changed.kept]
-        txn.stage_on(state, [*written, *gone, info], reads=reads, written=written)
+        files = [*changed.added, *changed.kept]
+        written = [*(add.path for add in files), *changed.vectors]
+        txn.stage_on(state, [*files, *changed.marked, *gone, info], reads=reads, written=written)
         return Outcome(metrics, changed.returned)
 
     def explain(self, txn: MultiTableTransaction, state: TableState, change: Change) -> str:
@@ -136,7 +138,9 @@ class RowChanger:
         config = self._writer.config_of(snapshot.metadata)
         struct = parse_struct(snapshot.metadata.schema_string)
         fields = Fields(struct["fields"], snapshot.metadata.partition_columns)
-        target = Target(spark, snapshot, config["spark.fast_scan"], self._options)
+        marks = snapshot.metadata.configuration.get(DELETION_VECTORS) == "true"
+        most = config["dml.copy_on_write_threshold"] if marks else 0
+        target = Target(spark, snapshot, config["spark.fast_scan"], self._options, most)
         with showing(config["progress"], f"{change.operation.lower()} {snapshot.name}") as report:
             execution = Execution(target, fields, lambda: self._writer.begin(txn, state, snapshot.metadata), report)
             run = execution.merge if change.operation == MERGE else execution.run
@@ -153,7 +157,7 @@ class RowChanger:
 
 
 def _counted(files: pa.Table) -> dict[str, int]:
-    known = [num_records(stats) for stats in files["stats"].to_pylist()]
+    known = live_rows(files)
     return {DELETE: sum(n for n in known if n is not None)} if None not in known else {}
 
 

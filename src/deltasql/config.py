@@ -59,6 +59,18 @@ def text(value: Any) -> str:
     return value
 
 
+def share(value: Any) -> float:
+    """A part of a whole, from a number of 0 to 1 or a text such as `20%`."""
+    text = value.strip() if isinstance(value, str) else str(value)
+    try:
+        number = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        number = -1
+    if isinstance(value, bool) or not 0 <= number <= 1:
+        raise ValueError("a share such as 20% or 0.2")
+    return number
+
+
 def optional_text(value: Any) -> str:
     """A text that may be empty."""
     return text(value) if value else ""
@@ -113,6 +125,9 @@ KEYS: Mapping[str, Key] = {
     "transaction.timeout": Key("60s", duration, "how long a commit may take in PostgreSQL"),
     "transaction.lock_timeout": Key("30s", duration, "how long a commit may wait for a table's lock"),
     "dml.retries": Key(3, number, "how often a statement is run again when others changed the same rows"),
+    "dml.copy_on_write_threshold": Key(
+        "20%", share, "the share of a file's rows up to which deleted rows are marked, in tables with deletion vectors"
+    ),
     "progress": Key("auto", watching, "a progress bar for long writes: auto (on a terminal), on or off"),
     "spark.fast_scan": Key("on", switch, "hand Spark the file list as an index of its own: on or off"),
     "writer.target_file_size": Key("128MiB", size, "how large the files that writes produce should be"),

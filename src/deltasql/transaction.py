@@ -6,7 +6,7 @@ import getpass
 import json
 import logging
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import version as package_version
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltasql.config import count, duration
-from deltasql.core.actions import Action, Add, CommitInfo, Metadata, Protocol, Txn, from_dict
+from deltasql.core.actions import Action, CommitInfo, Metadata, Protocol, Txn, from_dict
 from deltasql.core.changes import (
     SERIALIZABLE,
     WRITE_SERIALIZABLE,
@@ -28,6 +28,7 @@ from deltasql.core.changes import (
     TableCommit,
     TableState,
 )
+from deltasql.core.deletion_vectors import file_of
 from deltasql.core.uri import split_name
 from deltasql.errors import (
     CommitOutcomeUnknown,
@@ -114,7 +115,7 @@ class MultiTableTransaction:
         self._over: str | None = None
         self.in_doubt = False
         """May it have landed without our knowing?"""
-        self._written: list[tuple[TableState, Sequence[Add]]] = []
+        self._written: list[tuple[TableState, Sequence[str]]] = []
         """The files that were written for it, staged still or not."""
         self.id = txn_id or str(uuid.uuid4())
         self.token = file_token(self.id)
@@ -142,10 +143,10 @@ class MultiTableTransaction:
         *,
         reads: Reads | None = None,
         isolation: str | None = None,
-        written: Sequence[Add] = (),
+        written: Sequence[str] = (),
     ) -> None:
-        """`stage` for a head that was read already: conflicts are judged against that one. `written` are the files
-        among the actions that were made for this transaction, and are nobody's if it fails."""
+        """`stage` for a head that was read already: conflicts are judged against that one. `written` are the paths of
+        files that were made for this transaction, and are nobody's if it fails."""
         self.check_open()
         known = self._staged.get(state.table_id) or _Staged(state)
         changes = known.changes.followed_by(Changes.of(actions, state.name))
@@ -285,10 +286,10 @@ class MultiTableTransaction:
         if self.in_doubt or self._over is None or not self._written:
             return {}
         landed = [one for key, one in self._staged.items() if key in self.results and not self.results[key].before]
-        kept = {(one.state.table_id, add.path) for one in landed for add in one.changes.adds}
+        kept = {(one.state.table_id, path) for one in landed for path in _files_of(one.changes, one.state)}
         found: dict[str, list[str]] = {}
-        for state, adds in self._written:
-            paths = [add.path for add in adds if (state.table_id, add.path) not in kept]
+        for state, written in self._written:
+            paths = [path for path in written if (state.table_id, path) not in kept]
             if paths:
                 found.setdefault(state.location, []).extend(paths)
         return found
@@ -322,6 +323,12 @@ class MultiTableTransaction:
         self.check_open()
         self.back_to(Mark({}))
         self._over = "rolled back"
+
+    @property
+    def is_once(self) -> bool:
+        """Is it known by an application's number, under which it is committed once? Then each table that it works on
+        has to know the number, whether rows change or not."""
+        return self._app is not None
 
     @property
     def is_open(self) -> bool:
@@ -446,6 +453,15 @@ def _isolation(name: str | None) -> str | None:
     if name not in known:
         raise UsageError(f"isolation must be one of {', '.join(_ISOLATION)}, got {name!r}", value=name)
     return known[name]
+
+
+def _files_of(changes: Changes, state: TableState) -> Iterator[str]:
+    """Every file that changes bring, those of deletion vectors included."""
+    for add in changes.adds:
+        yield add.path
+        if add.deletion_vector is not None and (path := file_of(add.deletion_vector, state.location, state.name)):
+            yield path
+    yield from (cdc.path for cdc in changes.cdc)
 
 
 def _isolation_of(state: TableState) -> str:

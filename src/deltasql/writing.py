@@ -153,19 +153,22 @@ class TableWriter:
         info = CommitInfo("WRITE", _parameters(options, shape.metadata), metrics)
         if shape.is_new:
             txn.reshape(state, shape.metadata, shape.protocol)
-        written = [*adds, *kept]
-        txn.stage_on(state, [*written, *removes, info], reads=reads, isolation=isolation, written=written)
+        files = [*adds, *kept]
+        written = [add.path for add in files]
+        txn.stage_on(state, [*files, *removes, info], reads=reads, isolation=isolation, written=written)
         return metrics
 
     def give_up(self, txn: MultiTableTransaction) -> None:
         """The transaction did not commit: what it wrote is nobody's. Unless that is not certain."""
         if txn.in_doubt:
             return
-        self.clean_up(txn)
         try:
             self._store.end_write(txn.id)
         except DatabaseError as error:
-            _log.warning("transaction %s: its files count as being written for a while longer: %s", txn.id, error)
+            # Nobody is there to say so: vacuum finds them when they no longer count as being written.
+            _log.warning("the files of transaction %s stay: %s", txn.id, error)
+            return
+        self.clean_up(txn)
 
     def clean_up(self, txn: MultiTableTransaction) -> None:
         """Delete the files that a transaction wrote and that no table has. What stays is an orphan to vacuum."""

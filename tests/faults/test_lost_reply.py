@@ -6,8 +6,11 @@ import os
 import select
 import socket
 import threading
+import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 import psycopg
@@ -15,8 +18,10 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 import deltasql
+from deltasql.store import outcome
+from deltasql.store.sqlstate import is_refusal
 from tests.factories import add
-from tests.servers import wait_until
+from tests.servers import PostgresServer, debian_binaries, wait_until
 
 
 class Proxy:
@@ -169,3 +174,41 @@ def test_a_session_that_the_server_ended_is_replaced(
             tx.stage(handle, [add()])
         assert tx.versions == {table.name: 1}
         assert handle.files().num_rows == 1
+
+
+def test_a_standby_does_not_know_what_was_committed(tmp_path: Path) -> None:
+    """It may not have heard of it yet: what it does not have may have landed all the same."""
+    binaries = debian_binaries()
+    if binaries is None:
+        pytest.skip("there is no PostgreSQL of the system's")
+    with PostgresServer(binaries, tmp_path) as server:
+        with deltasql.connect(server.url, config={"pool.timeout": "1s"}) as lake:
+            table = lake.create_table("t", "id BIGINT", location=str(tmp_path / "t"))
+            landed = lake.begin()
+            landed.stage(table, [add()])
+            landed.commit()
+            server.become_standby()
+            cause = psycopg.OperationalError("the reply was lost")
+            for txn_id in (landed.id, str(uuid.uuid4())):
+                with pytest.raises(deltasql.CommitOutcomeUnknown, match="standby"):
+                    outcome.look_up(lake.store._database, txn_id, (1, datetime.now(UTC)), cause)
+
+
+def test_what_leaves_the_outcome_open(lake: deltasql.Lake) -> None:
+    """A server that refuses a statement has done nothing of it. One that ends the session may have."""
+    with psycopg.connect(lake.dsn, autocommit=True) as connection:
+        with pytest.raises(psycopg.Error) as refused:
+            connection.execute("select 1 / 0")
+        assert is_refusal(refused.value)
+        with pytest.raises(psycopg.Error) as unsent:
+            connection.execute("select %s", ["a\0b"])
+        assert is_refusal(unsent.value)
+        connection.execute("set idle_in_transaction_session_timeout = 1")
+        connection.execute("begin")
+        time.sleep(0.1)
+        with pytest.raises(psycopg.Error) as ended:
+            connection.execute("commit")
+    assert ended.value.sqlstate == "25P03"
+    assert not is_refusal(ended.value)
+    assert not is_refusal(psycopg.errors.IoError("could not fsync the log"))  # cannot be caused here
+    assert not is_refusal(psycopg.OperationalError("connection lost"))

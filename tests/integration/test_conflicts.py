@@ -320,6 +320,30 @@ class TestApplications:
         assert tx.versions == {a.name: 1, b.name: 1}
         assert a.files().num_rows == b.files().num_rows == 1
 
+    @pytest.mark.parametrize("files", [1, 100], ids=["one call", "copy"])
+    def test_replay_changes_nothing_that_was_not_changed_then(
+        self, lake: deltasql.Lake, make_table: Callable[..., deltasql.Table], files: int
+    ) -> None:
+        """What a replay would remove now was not there when the work was done."""
+        a, b = make_table("a"), make_table("b")
+        with lake.begin(app=("stream", 1)) as tx:
+            tx.stage(a, [add() for _ in range(files)])
+        commit(lake, b, Change(add("late.parquet")))
+        with pytest.raises(deltasql.ConcurrentTransaction, match=r"applied to 1 other tables before.*its own"):
+            with lake.begin(app=("stream", 1)) as tx:
+                tx.stage(a, [add() for _ in range(files)])
+                tx.stage(b, [remove("late.parquet")])
+        assert (a.version, b.version, b.files().num_rows) == (1, 1, 1)
+
+    def test_the_same_work_at_once(self, lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]) -> None:
+        """A large commit that comes second finds that it was applied, although it would conflict as well."""
+        table = make_table()
+        commit(lake, table, Change(add("old.parquet")))
+        both = [lake.begin(app=("stream", 1)) for _ in range(2)]
+        for tx in both:
+            tx.stage(table, [add() for _ in range(100)], reads=Reads(whole_table=True))
+        assert [tx.commit() for tx in both] == [{table.name: 2}] * 2
+
     def test_a_winner_with_a_lower_version_of_our_application(
         self, lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]
     ) -> None:
@@ -357,6 +381,18 @@ class TestApplications:
         other.commit()
         with pytest.raises(deltasql.ConcurrentTransaction, match="'a'"):
             loser.commit()
+
+
+def test_rows_that_were_read_and_moved(lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]) -> None:
+    """An OPTIMIZE does not hide from a reader that the rows were deleted afterwards."""
+    table = make_table()
+    commit(lake, table, Change(*OLD))
+    ours = staged(lake, table, insert_select("id < 10", "f1.parquet"))
+    moved = Change(remove("f1.parquet", data_change=False), add("g.parquet", data_change=False), CommitInfo("OPTIMIZE"))
+    commit(lake, table, moved)
+    commit(lake, table, Change(remove("g.parquet"), CommitInfo("DELETE")))
+    with pytest.raises(deltasql.ConcurrentDeleteRead, match=r"g\.parquet"):
+        ours.commit()
 
 
 def test_the_first_conflict_aborts_every_table(lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]) -> None:

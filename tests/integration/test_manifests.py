@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -18,6 +19,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 import deltasql
+from deltasql.objects import Directory
 
 
 @pytest.fixture
@@ -154,3 +156,30 @@ def test_old_manifests_go(own_lake: deltasql.Lake, tables: list[deltasql.Table],
     assert manifests(place) == [f"{n:020d}.json" for n in (2, 3)]
     together(own_lake, *tables[:2])
     assert manifests(place)[-1] == f"{4:020d}.json"
+
+
+def test_manifests_of_somebody_else(own_lake: deltasql.Lake, tables: list[deltasql.Table], place: Path) -> None:
+    """They keep nobody from committing, nor the reconciler from publishing tables."""
+    folder = place / "_deltasql/transactions"
+    folder.mkdir(parents=True)
+    foreign = {"txnId": str(uuid.uuid4()), "timestamp": 0, "tables": {}, "together": {}}
+    for text, problem in ((json.dumps(foreign), "does not know"), ("?", "no manifest of deltasql's")):
+        (folder / f"{0:020d}.json").write_text(text)
+        began = time.monotonic()
+        assert together(own_lake, *tables).mirror == {}
+        assert time.monotonic() - began < 10
+        (report,) = own_lake.mirror.run()
+        assert (report.table, problem in (report.error or "")) == (str(place), True)
+    (folder / f"{0:020d}.json").unlink()
+    own_lake.mirror.run()
+    assert len(manifests(place)) == 2
+
+
+def test_a_manifest_that_goes_while_it_is_read(
+    own_lake: deltasql.Lake, tables: list[deltasql.Table], place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _ = together(own_lake, *tables), together(own_lake, *tables)
+    get = Directory.get
+    gone = manifests(place)[1]
+    monkeypatch.setattr(Directory, "get", lambda self, path: None if path.endswith(gone) else get(self, path))
+    assert deltasql.versions_as_of(str(place)).txn_id == first.id

@@ -8,13 +8,13 @@ Spark; docs/reference/conflicts.md states them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from deltasql.core.actions import Protocol
-from deltasql.core.changes import SERIALIZABLE, SNAPSHOT_ISOLATION, TableCommit
+from deltasql.core.changes import SERIALIZABLE, SNAPSHOT_ISOLATION, Reads, TableCommit
 from deltasql.core.protocol import check_protocol, features_of
 from deltasql.core.schema import arrow_schema
 from deltasql.core.stats import Bounds, ColumnPath, parse_stats, partition_bounds
@@ -84,9 +84,18 @@ def check(ours: TableCommit, winners: Sequence[Winner]) -> None:
         try:
             for rule in _RULES:
                 rule(ours, winner)
+            ours = _following(ours, winner)
         except CommitConflict as conflict:
             conflict.actual = winners[-1].version
             raise
+
+
+def _following(ours: TableCommit, winner: Winner) -> TableCommit:
+    """Rows that we read and that a winner rearranged are in the files that it added."""
+    if any(not remove.data_change and remove.path in ours.reads.files for remove in winner.removes):
+        moved = frozenset(add.path for add in winner.adds if not add.data_change)
+        return replace(ours, reads=ours.reads | Reads(files=moved))
+    return ours
 
 
 def _conflict(kind: type[CommitConflict], reason: str, ours: TableCommit, winner: Winner) -> CommitConflict:

@@ -47,11 +47,13 @@ FENCE = "delta.deltasql.fence"
 """A property whose writer feature nobody else knows: other engines read the table and refuse to write it."""
 
 IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
+DELETION_VECTORS = "delta.enableDeletionVectors"
+CHANGE_DATA_FEED = "delta.enableChangeDataFeed"
 
 _BY_PROPERTY = {
     "delta.appendOnly": "appendOnly",
-    "delta.enableChangeDataFeed": "changeDataFeed",
-    "delta.enableDeletionVectors": "deletionVectors",
+    CHANGE_DATA_FEED: "changeDataFeed",
+    DELETION_VECTORS: "deletionVectors",
     IN_COMMIT_TIMESTAMPS: "inCommitTimestamp",
 }
 

@@ -16,15 +16,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from deltasql.core.conform import Misfit, Places
+from deltasql.core.deletion_vectors import Numbers
 from deltasql.core.protocol import MAX_READER, unsupported
 from deltasql.data.columns import Columns
 from deltasql.data.ordered import Task, in_order
 from deltasql.data.row_groups import matching_groups
+from deltasql.data.vectors import Deleted, stays
 from deltasql.errors import StorageError, UnsupportedFeature, ValidationError
 from deltasql.objects import Directory, is_local
 from deltasql.store import Snapshot
@@ -51,6 +54,7 @@ class _Part:
     start: float
     end: float
     values: Mapping[str, str | None]
+    deleted: Deleted | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,14 +135,6 @@ def _check_features(snapshot: Snapshot) -> None:
             features=unknown,
             table=snapshot.name,
         )
-    vectors = snapshot.files.filter(snapshot.files["deletion_vector"].is_valid())
-    if vectors.num_rows:
-        raise UnsupportedFeature(
-            f"table {snapshot.name}: {vectors.num_rows} files have deletion vectors, as {vectors['path'][0]} has, "
-            f"which this release of deltasql reads through Spark only: use t.df()",
-            features=("deletionVectors",),
-            table=snapshot.name,
-        )
 
 
 def _selected(snapshot: Snapshot, schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
@@ -176,16 +172,30 @@ class _Reading:
 
     def tasks(self) -> Iterator[Task[pa.RecordBatch]]:
         """What threads can do on their own, file by file."""
-        for files in self._snapshot.files.select(["path", "size", "partition_values"]).to_batches(_FILES_AT_ONCE):
+        columns = ["path", "size", "partition_values", "deletion_vector"]
+        for files in self._snapshot.files.select(columns).to_batches(_FILES_AT_ONCE):
             for file in files.to_pylist():
-                for part in _parts(unquote(file["path"]), file["size"], file["partition_values"] or {}):
+                for part in self._parts(file):
                     yield partial(self._read, part)
+
+    def _parts(self, file: Mapping[str, Any]) -> Iterator[_Part]:
+        """A file in parts of about the same size; the last one has no end, so a wrong size in the log loses nothing."""
+        size, vector = file["size"], file["deletion_vector"]
+        deleted = Deleted(self._scan.directory, vector, self._snapshot.name) if vector is not None else None
+        count = max(1, size // _PART_BYTES)
+        ends = [*(size * i // count for i in range(1, count)), math.inf]
+        for start, end in zip([-math.inf, *ends], ends, strict=False):
+            yield _Part(unquote(file["path"]), start, end, file["partition_values"] or {}, deleted)
 
     def _read(self, part: _Part) -> Iterator[pa.RecordBatch]:
         with self._naming(part.path), self._scan.directory.reading(part.path) as source:
             file = pq.ParquetFile(source, **self._options)
             columns = Columns(self._schema, self._snapshot.metadata.partition_columns, part.values, file.schema_arrow)
-            for batch in self._batches(file, self._groups(file, part), columns):
+            groups = self._groups(file, part)
+            batches = self._batches(file, groups, columns)
+            if part.deleted is not None and groups:
+                batches = _without(part.deleted.numbers(), file.metadata, groups, batches)
+            for batch in batches:
                 yield from self._kept(batch)
 
     def _groups(self, file: pq.ParquetFile, part: _Part) -> list[int]:
@@ -238,12 +248,17 @@ class _Reading:
         return error
 
 
-def _parts(path: str, size: int, values: Mapping[str, str | None]) -> Iterator[_Part]:
-    """A file in parts of about the same size; the last one has no end, so a wrong size in the log loses nothing."""
-    count = max(1, size // _PART_BYTES)
-    ends = [*(size * i // count for i in range(1, count)), math.inf]
-    for start, end in zip([-math.inf, *ends], ends, strict=False):
-        yield _Part(path, start, end, values)
+def _without(
+    deleted: Numbers, metadata: pq.FileMetaData, groups: Sequence[int], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The rows of row groups, one after the other, but those that are deleted."""
+    counts = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+    mask = np.concatenate([stays(deleted, sum(counts[:group]), counts[group]) for group in groups])
+    at = 0
+    for batch in batches:
+        part = mask[at : at + batch.num_rows]
+        at += batch.num_rows
+        yield batch if part.all() else batch.filter(pa.array(part))
 
 
 def _begin(metadata: pq.FileMetaData, group: int) -> int:

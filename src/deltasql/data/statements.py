@@ -109,6 +109,10 @@ class Changed:
     """Files that lost rows, as a snapshot has them."""
     kept: list[Add] = field(default_factory=list)
     """New files with the rows that those had besides."""
+    marked: list[Add] = field(default_factory=list)
+    """Those of them that stay, with deletion vectors."""
+    vectors: list[str] = field(default_factory=list)
+    """New files that hold these."""
     added: list[Add] = field(default_factory=list)
     """New files with new rows."""
     counts: Mapping[str, int] = field(default_factory=dict)

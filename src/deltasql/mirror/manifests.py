@@ -34,7 +34,7 @@ class Manifests:
 
     def __init__(self, outbox: Outbox, config: Config, options: Mapping[str, str]) -> None:
         self._outbox = outbox
-        self._location: str = config["lake.location"]
+        self.location: str = config["lake.location"]
         self._retention: float = config["lake.manifest_retention"]
         self._options = options
         self.is_clean = True
@@ -45,7 +45,7 @@ class Manifests:
         """Write the manifests that are due. Is anything left to do, for now or for another publisher who is at it, who
         is waited for if `wait` is on? `mirrored` tells the ids of tables that are published at all: others are none of
         an outside reader's business."""
-        if not self._location:
+        if not self.location:
             return False
         with self._outbox.manifests(wait=wait) as session:
             if session is None:
@@ -58,24 +58,25 @@ class Manifests:
                     number, together = session.last()
                     if not self._write(session, one, known, number + 1, together):
                         break  # look again: another transaction had the number
-                    self.is_clean = self.is_clean and (number + 1) % _CLEAN_EVERY != 0
+                    self.is_clean = self.is_clean and (number + 2) % _CLEAN_EVERY != 0
         return False
 
     def clean(self) -> list[str]:
         """Delete manifests from before `lake.manifest_retention`, but the last of them: it tells of the moments until
         the next one."""
-        self.is_clean = True
-        if not self._location:
+        if not self.location:
             return []
         before = datetime.now(UTC) - timedelta(seconds=self._retention)
         directory = self._opened()
-        old = sorted(entry.path for entry in directory.list(FOLDER) if entry.modified < before)[:-1]
+        told = (entry for entry in directory.list(FOLDER) if entry.path.endswith(".json"))
+        old = sorted(entry.path for entry in told if entry.modified < before)[:-1]
         directory.delete(old)
+        self.is_clean = True
         return old
 
     def _opened(self) -> Directory:
         if self._directory is None:
-            self._directory = Directory(self._location, self._options)
+            self._directory = Directory(self.location, self._options)
         return self._directory
 
     def _write(
@@ -111,7 +112,12 @@ class Manifests:
         data = _encoder.encode(content) + b"\n"
         if not self._opened().put_if_absent(_path(number), data):
             content = self._there(number, data, one)
-        session.written(content["txnId"], number, content["together"])
+        if not session.written(content["txnId"], number, content["together"]):
+            raise StorageError(
+                f"{self.location}/{_path(number)} is the manifest of transaction {content['txnId']}, which this "
+                f"database does not know, or knows by another number: another lake writes there, or the database was "
+                f"restored from a back-up. Set lake.location to a place of the lake's own, or move old manifests away"
+            )
         return bool(content["txnId"] == one.txn_id)
 
     def _there(self, number: int, data: bytes, one: CommittedTogether) -> dict[str, Any]:
@@ -126,9 +132,9 @@ class Manifests:
             if found["txnId"] and found["together"] is not None:
                 return found
         except (msgspec.DecodeError, KeyError, TypeError) as error:
-            problem = f"{self._location}/{_path(number)} is no manifest of deltasql's: move it away"
+            problem = f"{self.location}/{_path(number)} is no manifest of deltasql's: move it away"
             raise StorageError(problem) from error
-        raise StorageError(f"{self._location}/{_path(number)} cannot be the manifest of transaction {one.txn_id}")
+        raise StorageError(f"{self.location}/{_path(number)} cannot be the manifest of transaction {one.txn_id}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +161,10 @@ def versions_as_of(
     paths = sorted((entry.path for entry in directory.list(FOLDER) if entry.path.endswith(".json")), reverse=True)
     latest = None if timestamp is None else epoch_millis(moment(timestamp))
     for path in paths:
-        found = msgspec.json.decode(directory.get(path) or b"null")
+        data = directory.get(path)
+        if data is None:
+            continue  # cleaned up meanwhile
+        found = msgspec.json.decode(data)
         # Numbers are in the order of publishing: an earlier one may be of a later commit.
         if latest is None or all(told["timestamp"] <= latest for told in found["together"].values()):
             return LakeVersions(

@@ -30,6 +30,8 @@ _log = logging.getLogger(__name__)
 # One request per table: often enough to find a writer that goes past the database, seldom enough to be no load.
 _LOOK_AHEAD_EVERY = 600.0
 
+_LONGEST_PAUSE = 60.0
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -175,19 +177,23 @@ class Mirror:
             self._retrier.start()
 
     def _retry(self) -> None:
-        pause = self._config["mirror.retry_backoff_base"]
+        base = pause = self._config["mirror.retry_backoff_base"]
         while not self._closed.wait(pause):
             with self._lock:
                 self._retry_wanted = False
             try:
                 self._pass(look_ahead=False)
                 if self._manifests.publish(self._mirrored, wait=True) or self._behind():
+                    pause = base
                     continue
+                pause = base
             except DeltaSqlError as error:
                 _log.warning("publishing is tried again: %s", error)
+                pause = min(_LONGEST_PAUSE, pause * 2)
                 continue
             except Exception:
                 _log.exception("publishing is tried again")
+                pause = min(_LONGEST_PAUSE, pause * 2)
                 continue
             with self._lock:
                 # What failed after the look above has seen this thread alive, and counts on it.
@@ -243,10 +249,21 @@ class Mirror:
         chosen = [table for table_id, table in tables.items() if table_id in wanted]
         work = partial(self._reconcile, look_ahead=look_ahead)
         reports = self._side_by_side(work, chosen, self._config["mirror.reconcile_concurrency"])
-        self._manifests.publish(self._mirrored, wait=True)
-        if look_ahead or not self._manifests.is_clean:
-            self._manifests.clean()
-        return [r for r in reports if r.versions or r.error or r.checkpoint is not None]
+        told = [*reports, self._reconcile_manifests(clean=look_ahead)]
+        return [r for r in told if r.versions or r.error or r.checkpoint is not None]
+
+    def _reconcile_manifests(self, *, clean: bool) -> MirrorReport:
+        """Manifests that cannot be written keep no table from being published."""
+        try:
+            self._manifests.publish(self._mirrored, wait=True)
+            if clean or not self._manifests.is_clean:
+                self._manifests.clean()
+        except DatabaseError:
+            raise
+        except Exception as problem:
+            _log.warning("manifests: %s", problem)
+            return MirrorReport(self._manifests.location, error=str(problem))
+        return MirrorReport(self._manifests.location)
 
     def _checkpoint_due(self, table: MirroredTable | None, status: MirrorStatus) -> bool:
         return table is not None and self._checkpoints.due_at(table, status.published, status.checkpoint) is not None

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from deltasql.core.fit import fit
 from deltasql.core.schema import struct_type
 from deltasql.data.files import FilePlan
+from deltasql.data.marking import Remains
 from deltasql.data.statements import FILE, Changed, Fields, Statement
 from deltasql.progress import Report
 from deltasql.spark.frames import rules
@@ -64,11 +65,11 @@ class Execution:
             found = self.target.tally(places, F.count("*").alias("rows"))
             losses = [Loss(row[FILE], row[PLACE], row["rows"]) for row in found]
             rewriting = Rewriting(self.target, making.plan)
-            taken, kept = rewriting.take_out(places, losses) if losses else (rows.limit(0), [])
+            taken, remains = rewriting.take_out(places, losses) if losses else (rows.limit(0), Remains())
         frame = self._changes(statement, taken, found=True)
         if statement.returns:
-            return making.make(frame, once=False, kept=kept)
-        return making.replace(frame, losses, kept)
+            return making.make(frame, once=False, remains=remains)
+        return making.replace(frame, losses, remains)
 
     def _changes(
         self, statement: Statement, rows: DataFrame, source: Source | None = None, *, found: bool = False

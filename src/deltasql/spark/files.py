@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from deltasql.core.partition_values import Stored, partition_value
 from deltasql.core.protocol import check_readable
-from deltasql.errors import UnsupportedFeature, ValidationError
+from deltasql.errors import ValidationError
 from deltasql.spark.paths import check_names, hadoop_paths, hadoop_root
 from deltasql.store import Snapshot
 
@@ -80,15 +80,6 @@ def _without(metadata: Json, key: str) -> Json:
 
 def _check_files(snapshot: Snapshot) -> None:
     files = snapshot.files
-    marked = files.filter(files["deletion_vector"].is_valid())
-    if marked.num_rows:
-        raise UnsupportedFeature(
-            f"table {snapshot.name}: {marked.num_rows} files, such as {marked['path'][0].as_py()!r}, have deletion "
-            f"vectors, which this release of deltasql does not read in Spark",
-            features=("deletionVectors",),
-            table=snapshot.name,
-            table_id=snapshot.table_id,
-        )
     check_names(files["path"].to_pylist(), snapshot.name)
     empty = files.filter(pc.less_equal(files["size"], 0))
     if empty.num_rows:

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from deltasql.core.constraints import quoted
+from deltasql.core.deletion_vectors import words_of
+from deltasql.data.labelled import labelled
+from deltasql.data.vectors import bitmaps, descriptors, parted
+from deltasql.objects import Directory
 from deltasql.spark.fileindex import indexed
 from deltasql.spark.files import READ_OPTIONS, SnapshotFiles
 from deltasql.spark.hadoop import hadoop_options
-from deltasql.spark.places import places
+from deltasql.spark.places import FILE, ROW, places
 from deltasql.spark.plain import plain
 from deltasql.spark.remote import has_file_system, read_by_workers
 from deltasql.store import Snapshot
+
+_NUMBER, _WORDS = "__deltasql_number", "__deltasql_words"
 
 
 def read_snapshot(
@@ -28,21 +36,52 @@ def read_snapshot(
 ) -> DataFrame:
     """The rows of a snapshot; with a predicate those that match it. `fast` allows what is not Spark's public API;
     `options` are those of the object store; `row_ids` adds the columns `FILE` and `ROW`, which tell a row's place."""
-    files = SnapshotFiles.of(snapshot)
     asked = options or {}
-    if is_read_by_workers(spark, snapshot, asked):
-        found = read_by_workers(spark, snapshot, asked, row_ids=row_ids)
-    else:
-        reading = {**READ_OPTIONS, **(hadoop_options(snapshot.location, asked) or {})}
-        rows = indexed(spark, files, reading) if fast else None
-        if rows is None:
-            found = plain(spark, files, reading, row_ids=row_ids)
-        else:
-            found = rows.select("*", *places(rows)) if row_ids else rows
-    found = _with_metadata(found, files)
+    reading = _Reading(spark, fast, asked, row_ids)
+    found = _with_metadata(reading.rows(snapshot), SnapshotFiles.of(snapshot))
     if where is None:
         return found
     return found.alias(snapshot.name.rpartition(".")[2]).where(where)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    spark: SparkSession
+    fast: bool
+    options: Mapping[str, str]
+    row_ids: bool
+
+    def rows(self, snapshot: Snapshot) -> DataFrame:
+        """All rows but those that are deleted. Files without deleted rows are read for themselves: they pay nothing."""
+        if is_read_by_workers(self.spark, snapshot, self.options):
+            return read_by_workers(self.spark, snapshot, self.options, row_ids=self.row_ids)
+        clean, marked = parted(snapshot)
+        if not marked.files.num_rows:
+            return self._scan(snapshot, row_ids=self.row_ids)
+        rest = self._without_deleted(marked)
+        return self._scan(clean, row_ids=self.row_ids).union(rest) if clean.files.num_rows else rest
+
+    def _scan(self, snapshot: Snapshot, *, row_ids: bool) -> DataFrame:
+        files = SnapshotFiles.of(snapshot)
+        reading = {**READ_OPTIONS, **(hadoop_options(snapshot.location, self.options) or {})}
+        rows = indexed(self.spark, files, reading) if self.fast else None
+        if rows is None:
+            return plain(self.spark, files, reading, row_ids=row_ids)
+        return rows.select("*", *places(rows)) if row_ids else rows
+
+    def _without_deleted(self, marked: Snapshot) -> DataFrame:
+        """Each row finds the bits of its file by the file's number: a word for 64 rows."""
+        vectors = [vector for vector in descriptors(marked.files) if vector is not None]
+        deleted = bitmaps(Directory(marked.location, self.options), vectors, marked.name)
+        numbers = pa.array(range(len(deleted)), pa.int32())
+        words = pa.table({_NUMBER: numbers, _WORDS: pa.array(list(map(words_of, deleted)), pa.list_(pa.int64()))})
+        numbered = labelled(marked, {_NUMBER: ("integer", [str(number) for number in range(len(deleted))])})
+        rows = self._scan(numbered, row_ids=True)
+        word = F.get(F.col(_WORDS), F.shiftright(F.col(ROW), 6).cast("int"))
+        bit = F.getbit(word, F.col(ROW).bitwiseAND(63).cast("int"))
+        left = rows.join(F.broadcast(self.spark.createDataFrame(words)), _NUMBER).where(F.coalesce(bit, F.lit(0)) == 0)
+        gone = {_NUMBER, *(() if self.row_ids else (FILE, ROW))}
+        return left.select(*(F.col(quoted(name)) for name in rows.columns if name not in gone))
 
 
 def is_read_by_workers(spark: SparkSession, snapshot: Snapshot, options: Mapping[str, str]) -> bool:

@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 
 from deltasql.core.fit import nullable, parse_struct
 from deltasql.core.schema import loose_schema
+from deltasql.data.rewrite import numbered
 from deltasql.data.scan import packed, scan
 from deltasql.objects import is_local
 from deltasql.spark.paths import hadoop_paths, hadoop_root, hadoop_uri
@@ -83,9 +84,6 @@ def _read(task: Snapshot, options: Mapping[str, str]) -> Iterator[pa.RecordBatch
 def _read_with_places(task: Snapshot, options: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
     uris = map(hadoop_uri, hadoop_paths(task.location, task.files["path"].to_pylist()))
     for place, uri in enumerate(uris):
-        start = 0
-        for rows in _read(replace(task, files=task.files.slice(place, 1)), options):
-            count = rows.num_rows
-            arrays = [pa.repeat(uri, count), pa.array(range(start, start + count), pa.int64())]
+        for rows, numbers in numbered(replace(task, files=task.files.slice(place, 1)), options):
+            arrays = [pa.repeat(uri, rows.num_rows), pa.array(numbers, pa.int64())]
             yield pa.RecordBatch.from_arrays([*rows.columns, *arrays], names=[*rows.schema.names, FILE, ROW])
-            start += count

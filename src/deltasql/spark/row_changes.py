@@ -1,4 +1,5 @@
-"""Changing rows by Spark, copy-on-write: files that lose rows are written anew without them, new rows go to new files.
+"""Changing rows by Spark: files that lose rows are written anew without them, or get deletion vectors; new rows go to
+new files.
 
 A statement is a frame of changes. Each row tells the place of a row of the table that goes (`FILE`, `ROW`), the row
 that comes (`NEW`), or both, and what a user wants to see of it (`OUT`). The frame is computed once, whatever is in it,
@@ -18,7 +19,8 @@ from deltasql.core.actions import Add
 from deltasql.core.constraints import Constraint
 from deltasql.core.fit import Fit
 from deltasql.data.files import FilePlan
-from deltasql.data.statements import ACTION, DELETE, INSERT, UPDATE, Changed, num_records
+from deltasql.data.marking import Remains, live_rows
+from deltasql.data.statements import ACTION, DELETE, INSERT, UPDATE, Changed
 from deltasql.errors import UsageError, ValidationError
 from deltasql.progress import Report
 from deltasql.spark.places import FILE, ROW
@@ -51,35 +53,43 @@ class RowChanges:
         """The table before."""
         return self.target.snapshot
 
-    def make(self, changes: DataFrame, *, once: bool, kept: list[Add] | None = None) -> Changed:
-        """Write the files. `once` says that no row can be in there twice, which otherwise is refused; `kept` are the
-        files that lost rows, as they are without them, if they were written already."""
+    def make(self, changes: DataFrame, *, once: bool, remains: Remains | None = None) -> Changed:
+        """Write the files. `once` says that no row can be in there twice, which otherwise is refused; `remains` is what
+        is left of files that lost rows, if that was written already."""
         with watched(self.target.spark, self.report), explained():
             held = changes.localCheckpoint()
             losses, counts = self._count(held, once=once)
-            kept = self._rewrite(held, losses) if kept is None else kept
+            left = Rewriting(self.target, self.plan).remove(held, losses) if remains is None else remains
         added = self._add(held, counts) if NEW in held.columns else []
         returned = held.select(f"{OUT}.*") if OUT in held.columns else None
-        return Changed(self._files(losses), kept, added, counts, returned=returned)
+        return self._changed(losses, left, added, counts, returned)
 
-    def replace(self, changes: DataFrame, losses: Sequence[Loss], kept: list[Add]) -> Changed:
+    def replace(self, changes: DataFrame, losses: Sequence[Loss], remains: Remains) -> Changed:
         """Write the files of changes that give each row of those that were taken out another. They are computed once
         without being held: nobody sees them but the files."""
         count = sum(loss.rows for loss in losses)
-        return Changed(self._files(losses), kept, self._replaced(changes, count), {UPDATE: count})
+        return self._changed(losses, remains, self._replaced(changes, count), {UPDATE: count})
+
+    def _changed(
+        self,
+        losses: Sequence[Loss],
+        remains: Remains,
+        added: list[Add],
+        counts: Mapping[str, int],
+        returned: DataFrame | None = None,
+    ) -> Changed:
+        gone = self.snapshot.files.take(pa.array(sorted(loss.place for loss in losses), pa.int64()))
+        return Changed(gone, remains.kept, remains.marked, remains.vectors, added, counts, returned=returned)
 
     @property
     def knows_all(self) -> bool:
         """Does the log know how many rows the table has?"""
-        return None not in self._rows_of_files()
+        return None not in live_rows(self.snapshot.files)
 
     def replace_all(self, changes: DataFrame) -> Changed:
         """Write the files of changes that give each row of the table another."""
-        count = sum(rows or 0 for rows in self._rows_of_files())
-        return Changed(self.snapshot.files, [], self._replaced(changes, count), {UPDATE: count})
-
-    def _rows_of_files(self) -> list[int | None]:
-        return [num_records(stats) for stats in self.snapshot.files["stats"].to_pylist()]
+        count = sum(rows or 0 for rows in live_rows(self.snapshot.files))
+        return Changed(self.snapshot.files, added=self._replaced(changes, count), counts={UPDATE: count})
 
     def _replaced(self, changes: DataFrame, count: int) -> list[Add]:
         """Write one new row for each of so many."""
@@ -92,9 +102,6 @@ class RowChanges:
         if told.get("rows", 0) != count:
             raise self._several(f"a value gives other than one row for each of {count} rows")
         return added
-
-    def _files(self, losses: Sequence[Loss]) -> pa.Table:
-        return self.snapshot.files.take(pa.array(sorted(loss.place for loss in losses), pa.int64()))
 
     def _count(self, held: DataFrame, *, once: bool) -> tuple[list[Loss], dict[str, int]]:
         """How many rows each file loses, and how many rows there are of each action."""
@@ -127,14 +134,6 @@ class RowChanges:
             f"on, and values single ones",
             table=self.snapshot.name,
         )
-
-    # --- Rows that stay
-
-    def _rewrite(self, held: DataFrame, losses: Sequence[Loss]) -> list[Add]:
-        """A file whose rows all go is not written again. The others are."""
-        stats = self.snapshot.files["stats"]
-        some = [loss for loss in losses if loss.rows != num_records(stats[loss.place].as_py())]
-        return Rewriting(self.target, self.plan).drop(held, some) if some else []
 
     # --- Rows that come
 

@@ -28,6 +28,8 @@ class Target:
     snapshot: Snapshot
     fast: bool
     options: Mapping[str, str]
+    most_marked: float = 0
+    """The share of a file's rows up to which they are marked as deleted; 0 if the table has no deletion vectors."""
 
     def rows(self) -> DataFrame:
         """All rows, with `FILE` and `ROW`."""

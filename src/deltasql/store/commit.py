@@ -39,7 +39,7 @@ from deltasql.store import outcome, rows
 from deltasql.store.database import Connection, Database, Row, copy_places, copy_rows, fetch, milliseconds
 from deltasql.store.queries import queries
 from deltasql.store.rows import Partitions, Placed, loads
-from deltasql.store.sqlstate import is_connection_loss, translate, translated
+from deltasql.store.sqlstate import is_refusal, translate, translated
 
 _log = logging.getLogger(__name__)
 _PLACING_ATTEMPTS = 20
@@ -154,12 +154,42 @@ def commit(
             landed = _commit_parts(database, parts, txn)
             failures = _followed(after, _landed(parts, landed))
             return applied | {key: replace(one, mirror=failures.get(key)) for key, one in landed.items()}
-        except AppliedBefore as before:
-            part = next(p for p in parts if p.key == before.table_key)
-            parts.remove(part)
-            table_id = part.commit.state.table_id
-            applied[table_id] = Committed(table_id, before.version, None, before=True)
+        except AppliedBefore:
+            with translated(), database.connection() as connection:
+                found = applied_before(connection, parts)
+            ids = {part.key: part.commit.state.table_id for part in parts}
+            applied |= {ids[key]: Committed(ids[key], version, None, before=True) for key, version in found.items()}
+            parts = [part for part in parts if part.key not in found]
+            _check_rest(parts, sorted(applied))
     return applied
+
+
+def applied_before(connection: Connection, parts: Sequence[Part]) -> dict[int, int]:
+    """The tables to which an earlier commit applied the same application transactions, with the versions it became."""
+    asked = [{"key": part.key, "txns": part.description["txns"]} for part in parts if "txns" in part.description]
+    found = {}
+    for row in fetch(connection, "applied", {"parts": rows.dumps(asked)}) if asked else ():
+        if row["applied"] == row["given"]:
+            found[row["key"]] = row["version"]
+        elif row["applied"]:
+            part = next(part for part in parts if part.key == row["key"])
+            raise _partly_applied(part.commit, row["version"])
+    return found
+
+
+def _check_rest(parts: Sequence[Part], applied: Sequence[str]) -> None:
+    """Some tables have this work already. Others may still get rows that are merely added, as when a stream feeds one
+    table more; but what was computed from the tables as they are now is not what was committed then."""
+    for part in parts:
+        if not part.commit.is_check and not part.commit.is_blind_append:
+            state = part.commit.state
+            raise ConcurrentTransaction(
+                f"this application transaction was applied to {len(applied)} other tables before, and to this one it "
+                f"was not: what it would change here now is not what it would have changed then. If it is to be done, "
+                f"do it in a transaction of its own",
+                table_id=state.table_id,
+                table=state.name,
+            )
 
 
 def _followed(
@@ -222,7 +252,7 @@ def _attempt(attempt: _Attempt, run: Callable[[Connection, _Attempt], dict[str, 
         with attempt.database.connection() as connection:
             return run(connection, attempt)
     except psycopg.Error as error:
-        if attempt.sent.backend is not None and is_connection_loss(error):
+        if attempt.sent.backend is not None and not is_refusal(error):
             landed = outcome.look_up(attempt.database, attempt.txn.txn_id, attempt.sent.backend, error)
             return {r["table_id"]: Committed(r["table_id"], r["version"], r["committed_at"]) for r in landed}
         raise _explain(error, attempt.parts) from error
@@ -249,6 +279,8 @@ def _in_steps(connection: Connection, attempt: _Attempt) -> dict[str, Committed]
         place_files_of_others(connection, part)
         stage(connection, part)
     heads = lock_heads(connection, parts)
+    for key, version in applied_before(connection, parts).items():
+        raise AppliedBefore(key, version)
     for part in parts:
         examine_winners(connection, part, heads)
     request = [_request(part, inline=False, head=heads[part.key]) for part in parts]

@@ -168,6 +168,8 @@ def session_conninfo(dsn: str, config: Config) -> str:
     }
     options = " ".join(f"-c {name}={value}" for name, value in settings.items())
     merged: dict[str, Any] = {**_SESSION_DEFAULTS, **given}
+    if "," in f"{merged.get('host') or ''}{merged.get('hostaddr') or ''}":
+        merged.setdefault("target_session_attrs", "read-write")  # of several servers, the one that commits
     merged["options"] = f"{options} {given.get('options') or ''}".strip()
     return make_conninfo(**merged)
 

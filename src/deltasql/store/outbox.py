@@ -286,10 +286,10 @@ class ManifestSession:
             for txn_id, parts in found.items()
         ]
 
-    def written(self, txn_id: str, number: int, together: Mapping[str, Any]) -> None:
-        """A transaction has its manifest."""
+    def written(self, txn_id: str, number: int, together: Mapping[str, Any]) -> bool:
+        """A transaction has its manifest. False if there is no such transaction, or it has another one."""
         params = {"txn_id": txn_id, "manifest": number, "together": rows.dumps(together)}
-        self._connection.execute(queries()["manifest_written"], params)
+        return self._connection.execute(queries()["manifest_written"], params).rowcount == 1
 
 
 def read_commits(connection: Connection, key: int, versions: Sequence[int]) -> dict[int, LoggedCommit]:

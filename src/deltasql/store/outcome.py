@@ -28,13 +28,15 @@ def look_up(database: Database, txn_id: str, backend: tuple[int, datetime], caus
     """The versions a transaction became. Asks until the server answers, or `pool.timeout` has passed.
 
     "Not there" is certain only once the server process that held the transaction is gone: until then it may still
-    commit. So that process is ended first.
+    commit. So that process is ended first. A standby is not asked: it may not have heard of the transaction yet.
     """
     deadline = time.monotonic() + database.config["pool.timeout"]
     last: Exception = cause
     while time.monotonic() < deadline:
         try:
             with database.connection() as connection:
+                if fetch(connection, "in_recovery", {})[0]["in_recovery"]:
+                    raise psycopg.OperationalError("the server is a standby, which may lag behind")
                 _await_end(connection, backend, deadline)
                 landed = fetch(connection, "committed", {"txn_id": txn_id})
         except psycopg.Error as error:

@@ -72,6 +72,15 @@ def is_connection_loss(error: psycopg.Error) -> bool:
     return state[:2] == "08" or state in ("57P01", "57P02", "57P05")
 
 
+def is_refusal(error: psycopg.Error) -> bool:
+    """Did the server refuse a statement, and lives on, so that nothing of it was done? Of a server that ends a session
+    instead, or panics, nobody knows what it did before."""
+    if error.sqlstate is None:
+        # Raised here, before anything was sent.
+        return isinstance(error, psycopg.DataError | psycopg.ProgrammingError | psycopg.NotSupportedError)
+    return error.diag.severity_nonlocalized == "ERROR" and not is_connection_loss(error)
+
+
 def translate(error: psycopg.Error) -> DeltaSqlError:
     """The deltasql error for one of psycopg's."""
     if isinstance(error, psycopg_pool.PoolTimeout):

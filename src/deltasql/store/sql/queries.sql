@@ -96,11 +96,11 @@ where v.table_key = %(table_key)s and v.version > %(read)s
 order by v.version
 
 -- winner_adds --
--- The files that winners added with new rows.
+-- The files that winners added: with new rows, or with old ones that they rearranged.
 select v.version, a.path, a.partition_values, a.stats, a.data_change
 from dl_table_versions v
 join dl_add_files a on a.table_key = v.table_key and a.commit_id = v.commit_id
-where v.table_key = %(table_key)s and v.version > %(read)s and a.data_change
+where v.table_key = %(table_key)s and v.version > %(read)s
 
 -- winner_removes --
 -- The files that winners removed.
@@ -207,6 +207,16 @@ select partition_key, partition_values from dl_partitions where table_key = %(ta
 -- drop_table --
 -- Take a table out of the catalogue; its log stays.
 update dl_tables set dropped_at = clock_timestamp() where table_key = %(table_key)s and dropped_at is null
+
+-- in_recovery --
+-- Is this server a standby?
+select pg_is_in_recovery() as in_recovery
+
+-- applied --
+-- Of tables with application transactions: how many of these were applied already, and by which version.
+select x.key, d.applied, d.version, jsonb_array_length(x.txns) as given
+from jsonb_to_recordset(%(parts)s::jsonb) as x (key int, txns jsonb)
+cross join lateral dl_applied(x.key, x.txns) d
 
 -- txn_version --
 -- How far an application has come.
@@ -492,4 +502,5 @@ left join dl_mirror_status m on m.table_key = v.table_key and m.version = v.vers
 order by t.committed_at, t.txn_id, name
 
 -- manifest_written --
-update dl_transactions set manifest = %(manifest)s, together = %(together)s where txn_id = %(txn_id)s
+update dl_transactions set manifest = %(manifest)s, together = %(together)s
+where txn_id = %(txn_id)s and manifest is null
