@@ -37,6 +37,7 @@ from deltasql.errors import (
 )
 from deltasql.lake_transaction import URI, Transaction
 from deltasql.mirror import Mirror
+from deltasql.optimizing import Compaction, Compactor
 from deltasql.parquet import ParquetFile, adds_from_parquet
 from deltasql.requests import Asked, Merge, run_again
 from deltasql.spark.session import SparkSource
@@ -106,6 +107,7 @@ class Lake:
         self.store.publish = self.mirror.committed
         self.writer = TableWriter(self.store, self.storage_options, lambda: self.spark)
         self.changer = RowChanger(self.writer, self.storage_options, lambda: self.spark)
+        self.compactor = Compactor(self.writer, self.storage_options, lambda: self.spark)
         try:
             self.store.open(initialize=True)
         except BaseException:
@@ -460,10 +462,15 @@ class Table:
         return self._write(data, WriteOptions("overwrite", where, dynamic, merge_schema, overwrite_schema))
 
     def _write(self, data: Any, options: WriteOptions) -> CommitResult:
+        return self._committed(lambda txn, state: self.lake.writer.write(txn, state, data, options))
+
+    def _committed(self, work: Callable[[MultiTableTransaction, TableState], Mapping[str, str]]) -> CommitResult:
+        """Do something to this table alone, and commit it if there is anything."""
         txn = MultiTableTransaction(self.lake.store)
         try:
-            metrics = self.lake.writer.write(txn, self.state(), data, options)
-            return CommitResult(txn.commit()[self.id], txn.id, metrics)
+            state = self.state()
+            metrics = work(txn, state)
+            return CommitResult(txn.commit().get(self.id, state.version), txn.id, metrics)
         except CommitOutcomeUnknown:
             raise
         except BaseException:
@@ -508,6 +515,17 @@ class Table:
             frame: DataFrame = outcome.returned
             return frame
         return CommitResult(version or 0, str(tx.id), outcome.metrics)
+
+    def optimize(
+        self, where: str | None = None, zorder_by: Sequence[str] | None = None, *, target_size: int | str | None = None
+    ) -> CommitResult:
+        """Write small files together, and files with many deleted rows without these: the same rows in fewer files.
+        With `where` only files that may hold such rows. Never in the way of those who append."""
+        asked = Compaction(where, zorder_by, target_size)
+        compact = self.lake.compactor.compact
+        return run_again(
+            lambda: self._committed(lambda txn, state: compact(txn, state, asked)), self.lake._config["dml.retries"]
+        )
 
     def arrow(
         self,

@@ -165,7 +165,9 @@ def _metrics(operation: str, changed: Changed, milliseconds: float) -> dict[str,
     """As Delta's own Spark writes them."""
     counts, files = changed.counts, [*changed.added, *changed.kept]
     copied = count_rows(changed.kept)
-    added_bytes, removed_bytes = sum(add.size for add in files), sum(changed.gone["size"].to_pylist())
+    added_bytes = sum(add.size for add in files)
+    removed = changed.gone.num_rows - len(changed.marked)
+    removed_bytes = sum(changed.gone["size"].to_pylist()) - sum(add.size for add in changed.marked)
     found: dict[str, int] = {"executionTimeMs": int(milliseconds)}
     if operation == WRITE:
         found = {"numFiles": len(files), "numOutputRows": counts.get(INSERT, 0), "numOutputBytes": added_bytes}
@@ -178,7 +180,7 @@ def _metrics(operation: str, changed: Changed, milliseconds: float) -> dict[str,
             "numTargetRowsCopied": copied,
             "numOutputRows": counts.get(INSERT, 0) + counts.get(UPDATE, 0) + copied,
             "numTargetFilesAdded": len(files),
-            "numTargetFilesRemoved": changed.gone.num_rows,
+            "numTargetFilesRemoved": removed,
             "numTargetBytesAdded": added_bytes,
             "numTargetBytesRemoved": removed_bytes,
         }
@@ -189,8 +191,23 @@ def _metrics(operation: str, changed: Changed, milliseconds: float) -> dict[str,
         found |= {
             "numCopiedRows": copied,
             "numAddedFiles": len(files),
-            "numRemovedFiles": changed.gone.num_rows,
+            "numRemovedFiles": removed,
             "numAddedBytes": added_bytes,
             "numRemovedBytes": removed_bytes,
         }
+    found |= _vector_metrics(operation, changed)
     return {key: str(value) for key, value in found.items()}
+
+
+def _vector_metrics(operation: str, changed: Changed) -> dict[str, int]:
+    """What became of deletion vectors, if there are any."""
+    marked = changed.gone.filter(changed.gone["deletion_vector"].is_valid())
+    before, after = set(marked["path"].to_pylist()), {add.path for add in changed.marked}
+    if not before and not after:
+        return {}
+    what = "numTargetDeletionVectors" if operation == MERGE else "numDeletionVectors"
+    return {
+        f"{what}Added": len(after - before),
+        f"{what}Updated": len(after & before),
+        f"{what}Removed": len(before - after),
+    }

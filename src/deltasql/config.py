@@ -128,6 +128,7 @@ KEYS: Mapping[str, Key] = {
     "dml.copy_on_write_threshold": Key(
         "20%", share, "the share of a file's rows up to which deleted rows are marked, in tables with deletion vectors"
     ),
+    "optimize.deleted_share": Key("5%", share, "the share of deleted rows above which a compaction rewrites a file"),
     "progress": Key("auto", watching, "a progress bar for long writes: auto (on a terminal), on or off"),
     "spark.fast_scan": Key("on", switch, "hand Spark the file list as an index of its own: on or off"),
     "writer.target_file_size": Key("128MiB", size, "how large the files that writes produce should be"),

@@ -164,6 +164,25 @@ def files(
     show_rows(found if as_json else short, as_json=as_json, empty="No files.")
 
 
+@cli.command()
+@click.argument("table")
+@click.option("--where", help="Only files that may hold rows matching this SQL predicate.")
+@click.option("--target-size", metavar="SIZE", help="How large files should become, such as 128MiB.")
+@_json
+@click.pass_context
+def optimize(ctx: click.Context, table: str, where: str | None, target_size: str | None, as_json: bool) -> None:
+    """Write small files together, and files with many deleted rows without these."""
+    done = _lake(ctx).table(table).optimize(where, target_size=target_size)
+    if as_json:
+        show_json(asdict(done))
+    elif not done.metrics:
+        click.echo(f"{table} has no files worth rewriting.")
+    else:
+        removed, added = (done.metrics[f"num{what}Files"] for what in ("Removed", "Added"))
+        sizes = [size(int(done.metrics[f"num{what}Bytes"])) for what in ("Removed", "Added")]
+        click.echo(f"{table}: {removed} files ({sizes[0]}) became {added} ({sizes[1]}) in version {done.version}.")
+
+
 @cli.group(cls=_Group)
 def tx() -> None:
     """See what was committed to several tables at once."""

@@ -1,0 +1,37 @@
+"""Compaction by Arrow in Spark's Python workers, each group of files by one task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from deltasql.core.actions import Add, from_dict
+from deltasql.data.compaction import rewrite
+from deltasql.data.files import FilePlan
+from deltasql.progress import Report
+from deltasql.spark.watching import watched
+from deltasql.spark.write import explained
+from deltasql.store import Snapshot
+
+
+def rewrite_by_spark(
+    spark: SparkSession, parts: Sequence[Snapshot], plan: FilePlan, report: Report | None
+) -> list[Add]:
+    """The new files of groups of files."""
+    numbers = spark.range(0, len(parts), 1, len(parts))
+    with watched(spark, report), explained():
+        rows = numbers.mapInArrow(partial(_in_tasks, parts, plan), "add string").collect()
+    return [from_dict(Add, msgspec.json.decode(row["add"])) for row in rows]
+
+
+def _in_tasks(parts: Sequence[Snapshot], plan: FilePlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Runs in a Python worker of Spark's."""
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            adds = rewrite(parts[number], plan.options, plan)
+            texts = [msgspec.json.encode(add.to_dict()).decode() for add in adds]
+            yield pa.RecordBatch.from_arrays([pa.array(texts, pa.string())], names=["add"])

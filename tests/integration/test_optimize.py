@@ -1,0 +1,137 @@
+"""Compaction: the same rows in fewer files, and in nobody's way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import deltasql
+from deltasql import optimizing
+from tests.readers import assert_same_rows
+
+Make = Callable[..., deltasql.Table]
+ON = {"delta.enableDeletionVectors": "true"}
+
+
+def numbers(start: int, count: int) -> pa.Table:
+    ids = range(start, start + count)
+    return pa.table({"id": list(ids), "part": [f"p{i % 2}" for i in ids]})
+
+
+def ids(table: deltasql.Table) -> list[int]:
+    return sorted(table.arrow()["id"].to_pylist())
+
+
+@pytest.fixture(params=["here", "spark"])
+def where_it_runs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "spark":
+        request.getfixturevalue("spark_session")
+        monkeypatch.setattr(optimizing, "_HERE_BYTES", 0)
+
+
+@pytest.mark.usefixtures("where_it_runs")
+def test_small_files_become_one_for_each_partition(make_table: Make, spark_session: SparkSession) -> None:
+    table = make_table(schema="id BIGINT, part STRING", partition_by=["part"])
+    for start in range(0, 60, 10):
+        table.append(numbers(start, 10))
+    before = table.files()
+    result = table.optimize()
+    assert result.version == table.version == 7
+    assert (table.files().num_rows, ids(table)) == (2, list(range(60)))
+    assert result.metrics["numRemovedFiles"] == "12"
+    entry = table.history()[0]
+    assert (entry.operation, entry.metrics["numAddedFiles"]) == ("OPTIMIZE", "2")
+    assert table.files()["data_change"].to_pylist() == [False, False]
+    assert int(result.metrics["numRemovedBytes"]) == sum(before["size"].to_pylist())
+    assert_same_rows(Path(table.location), table.arrow(), spark=spark_session)
+    again = table.optimize()
+    assert (again.version, again.metrics, table.version) == (7, {}, 7)
+
+
+def test_large_files_are_left_alone(make_table: Make) -> None:
+    table = make_table(schema="id BIGINT, part STRING")
+    for start, count in ((0, 5000), (5000, 10), (5010, 10)):
+        table.append(numbers(start, count))
+    large = max(table.files().to_pylist(), key=lambda file: file["size"])
+    result = table.optimize(target_size=large["size"])
+    assert (result.metrics["numRemovedFiles"], table.files().num_rows) == ("2", 2)
+    assert large["path"] in table.files()["path"].to_pylist()
+    assert ids(table) == list(range(5020))
+
+
+def test_files_of_the_wanted_size(make_table: Make) -> None:
+    table = make_table(schema="id BIGINT, part STRING")
+    for start in range(0, 8000, 1000):
+        table.append(numbers(start, 1000))
+    size = max(table.files()["size"].to_pylist())
+    table.optimize(target_size=size * 2 + 100)
+    assert table.files().num_rows == 4
+    assert ids(table) == list(range(8000))
+
+
+def test_where(make_table: Make) -> None:
+    table = make_table(schema="id BIGINT, part STRING", partition_by=["part"])
+    for start in range(0, 30, 10):
+        table.append(numbers(start, 10))
+    table.optimize(where="part = 'p1'")
+    parts = [values["part"] for values in table.files()["partition_values"].to_pylist()]
+    assert sorted(parts) == ["p0", "p0", "p0", "p1"]
+    assert json.loads(table.history()[0].parameters["predicate"]) == ["part = 'p1'"]
+
+
+@pytest.mark.usefixtures("where_it_runs")
+def test_deleted_rows_are_purged(make_table: Make, spark_session: SparkSession) -> None:
+    table = make_table(schema="id BIGINT, part STRING", properties=ON)
+    table.append(numbers(0, 100))
+    table.delete(where="id < 5")
+    assert table.optimize(target_size=1).metrics == {}, "5 % are not worth it"
+    table.delete(where="id = 5")
+    result = table.optimize(target_size=1)
+    assert result.metrics["numDeletionVectorsRemoved"] == "1"
+    (file,) = table.files().to_pylist()
+    assert (file["deletion_vector"], json.loads(file["stats"])["numRecords"]) == (None, 94)
+    assert ids(table) == list(range(6, 100))
+    assert_same_rows(Path(table.location), table.arrow(), spark=spark_session)
+
+
+@pytest.mark.usefixtures("spark_session")
+def test_it_is_in_nobodys_way(make_table: Make, lake: deltasql.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Appends go on; who deletes rows of its files makes it run again."""
+    table = make_table(schema="id BIGINT, part STRING")
+    for start in (0, 10):
+        table.append(numbers(start, 10))
+    meanwhile = [lambda: table.append(numbers(20, 10)), lambda: table.delete(where="id = 3")]
+    compact = lake.compactor.compact
+    runs = []
+
+    def slow(*arguments: object) -> dict[str, str]:
+        found = compact(*arguments)
+        runs.append(found)
+        for change in meanwhile[: 2 if len(runs) == 1 else 0]:
+            change()
+        return found
+
+    monkeypatch.setattr(lake.compactor, "compact", slow)
+    table.optimize()
+    assert len(runs) == 2, "the deletion was met, the append was not"
+    assert ids(table) == [*range(3), *range(4, 30)]
+    assert [entry.operation for entry in table.history()[:3]] == ["OPTIMIZE", "DELETE", "WRITE"]
+    before = {path.name for path in Path(table.location).glob("*.parquet")}
+    live = {Path(path).name for path in table.files()["path"].to_pylist()}
+    assert live <= before
+
+
+def test_what_is_refused(make_table: Make) -> None:
+    table = make_table(schema="id BIGINT, part STRING")
+    with pytest.raises(deltasql.UnsupportedFeature, match="zorder_by"):
+        table.optimize(zorder_by=["id"])
+    with pytest.raises(deltasql.UsageError, match="target_size is a size such as 128MiB"):
+        table.optimize(target_size="large")
+    with pytest.raises(deltasql.ValidationError, match="nope"):
+        table.optimize(where="nope = 1")
+    assert table.optimize().version == 0
