@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -24,6 +25,7 @@ from deltasql.core.fit import nullable
 from deltasql.core.protocol import needed_features, protocol_for, unsupported
 from deltasql.core.schema import arrow_schema, schema_metadata_keys, schema_string, schema_types
 from deltasql.core.uri import Target, parse_lake_url, parse_table_uri, redact, split_name
+from deltasql.data.changes import changes_between
 from deltasql.data.engines import register_in_duckdb, to_polars
 from deltasql.data.inputs import arrow_rows, is_spark_frame
 from deltasql.data.scan import Scan, scan
@@ -515,6 +517,13 @@ class Table:
             frame: DataFrame = outcome.returned
             return frame
         return CommitResult(version or 0, str(tx.id), outcome.metrics)
+
+    def changes(self, from_version: int, to_version: int | None = None) -> DataFrame:
+        """What versions did to rows, from one to another, both included, or to the latest: each row with
+        `_change_type` (insert, delete, update_preimage or update_postimage), `_commit_version` and `_commit_timestamp`.
+        The table needs the property delta.enableChangeDataFeed."""
+        feed = changes_between(self.lake.store, self.state(), from_version, to_version, self.lake.storage_options)
+        return reduce(lambda one, other: one.union(other), map(self.lake.frame_of, feed))
 
     def optimize(
         self, where: str | None = None, zorder_by: Sequence[str] | None = None, *, target_size: int | str | None = None

@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from deltasql.core.actions import CommitInfo, Metadata, Protocol
 from deltasql.core.changes import Reads, TableState
+from deltasql.core.feed import has_feed
 from deltasql.core.fit import parse_struct
 from deltasql.core.protocol import DELETION_VECTORS
 from deltasql.data.carve import carve_partitions
@@ -83,8 +85,9 @@ class RowChanger:
         info = CommitInfo(change.operation, dict(change.parameters), metrics)
         reads = self._reads(change, changed)
         files = [*changed.added, *changed.kept]
-        written = [*(add.path for add in files), *changed.vectors]
-        txn.stage_on(state, [*files, *changed.marked, *gone, info], reads=reads, written=written)
+        changes = self._writer.complete_feed(txn, state, changed.added, gone, changed.changes)
+        written = [*(add.path for add in files), *(one.path for one in changes), *changed.vectors]
+        txn.stage_on(state, [*files, *changed.marked, *gone, *changes, info], reads=reads, written=written)
         return Outcome(metrics, changed.returned)
 
     def explain(self, txn: MultiTableTransaction, state: TableState, change: Change) -> str:
@@ -142,7 +145,9 @@ class RowChanger:
         most = config["dml.copy_on_write_threshold"] if marks else 0
         target = Target(spark, snapshot, config["spark.fast_scan"], self._options, most)
         with showing(config["progress"], f"{change.operation.lower()} {snapshot.name}") as report:
-            execution = Execution(target, fields, lambda: self._writer.begin(txn, state, snapshot.metadata), report)
+            feed = has_feed(snapshot.metadata.configuration)
+            begin = partial(self._writer.begin, txn, state, snapshot.metadata)
+            execution = Execution(target, fields, begin, report, feed)
             run = execution.merge if change.operation == MERGE else execution.run
             return run(change.statement)
 

@@ -270,6 +270,11 @@ class MultiTableTransaction:
             changes = replace(staged.changes, adds=(), removes=(), cdc=())
             self._staged[state.table_id] = replace(staged, changes=changes)
 
+    def staged(self, state: TableState) -> Changes:
+        """What is staged for a table."""
+        known = self._staged.get(state.table_id)
+        return known.changes if known else Changes()
+
     def mark(self) -> Mark:
         """What is staged now, to come back to."""
         return Mark(dict(self._staged))

@@ -14,8 +14,9 @@ import msgspec
 import pyarrow as pa
 
 from deltasql.config import Config
-from deltasql.core.actions import Add, CommitInfo, DeletionVector, Metadata, Protocol, Remove, from_dict
+from deltasql.core.actions import Add, Cdc, CommitInfo, DeletionVector, Metadata, Protocol, Remove, from_dict
 from deltasql.core.changes import SERIALIZABLE, Reads, TableState
+from deltasql.core.feed import DELETED, INSERTED, has_feed
 from deltasql.core.fit import DEFAULT, Fit, fit, nullable, parse_struct
 from deltasql.core.protocol import features_of, needed_features, protocol_for
 from deltasql.core.schema import (
@@ -29,6 +30,7 @@ from deltasql.core.schema import (
 from deltasql.data.align import aligned
 from deltasql.data.carve import Carved, carve, carve_partitions
 from deltasql.data.checks import Checks, checks, exact_filter
+from deltasql.data.feed import Feed
 from deltasql.data.files import FilePlan, TableFiles, count_rows
 from deltasql.data.inputs import ArrowRows, arrow_rows, is_spark_frame
 from deltasql.errors import DatabaseError, StorageError, UsageError, ValidationError
@@ -154,9 +156,36 @@ class TableWriter:
         if shape.is_new:
             txn.reshape(state, shape.metadata, shape.protocol)
         files = [*adds, *kept]
-        written = [add.path for add in files]
-        txn.stage_on(state, [*files, *removes, info], reads=reads, isolation=isolation, written=written)
+        changes = self.complete_feed(txn, state, adds, removes, replaced.changes)
+        written = [*(add.path for add in files), *(one.path for one in changes)]
+        txn.stage_on(state, [*files, *removes, *changes, info], reads=reads, isolation=isolation, written=written)
         return metrics
+
+    def complete_feed(
+        self,
+        txn: MultiTableTransaction,
+        state: TableState,
+        adds: Sequence[Add],
+        removes: Sequence[Remove],
+        changes: Sequence[Cdc],
+    ) -> list[Cdc]:
+        """All files of changes that a statement needs for the change data feed.
+
+        Readers of the feed look at these if a version has any, and at the files that it adds and removes otherwise. So
+        once a transaction has some for a table, they have to tell of everything that it does there."""
+        state = txn.seen(state)
+        metadata, staged = metadata_of(state), txn.staged(state)
+        if not has_feed(metadata.configuration) or not (changes or staged.cdc):
+            return []
+        feed = Feed(state, self._options, self.begin(txn, state, metadata))
+        found = list(changes)
+        if not staged.cdc:
+            found += feed.of_files([add for add in staged.adds if add.data_change], INSERTED)
+            found += feed.of_files([remove for remove in staged.removes if remove.data_change], DELETED)
+        if not changes:
+            found += feed.of_files(adds, INSERTED)
+            found += feed.of_files(removes, DELETED)
+        return found
 
     def give_up(self, txn: MultiTableTransaction) -> None:
         """The transaction did not commit: what it wrote is nobody's. Unless that is not certain."""
@@ -205,10 +234,12 @@ class TableWriter:
             txn.forget_files(state)
             return _Replaced(removal_of(txn.files(state)), reads=Reads(whole_table=True), isolation=SERIALIZABLE)
         if options.where is not None:
-            return self._carved(txn, plan, options.where, report)
+            return self._carved(txn, plan, options.where, adds, report)
         return _in_partitions(removal_of(txn.files(state)), adds, state)
 
-    def _carved(self, txn: MultiTableTransaction, plan: WritePlan, where: str, report: Report | None) -> _Replaced:
+    def _carved(
+        self, txn: MultiTableTransaction, plan: WritePlan, where: str, adds: Sequence[Add], report: Report | None
+    ) -> _Replaced:
         """Files with rows for which a condition is true go; their other rows are written again."""
         state, metadata = plan.state, plan.shape.metadata
         predicate = parse_where(where, state)
@@ -223,7 +254,15 @@ class TableWriter:
             carved = self._carve_by_spark(plan, snapshot, where, report)
         else:
             carved = carve(replace(snapshot, predicate=predicate), self._options, goes, plan.files)
-        return _Replaced(removal_of(carved.gone), carved.kept, Reads((where,), frozenset(files["path"].to_pylist())))
+        reads = Reads((where,), frozenset(files["path"].to_pylist()))
+        changes: list[Cdc] = []
+        if carved.kept and has_feed(metadata.configuration):
+            feed = Feed(replace(state, metadata=metadata), self._options, plan.files)
+            touched = replace(snapshot, files=carved.gone, predicate=predicate)
+            by_arrow = goes is not None and not plan.by_spark
+            changes = feed.of_rows(touched, DELETED) if by_arrow else self._gone_by_spark(plan, touched, where, report)
+            changes += feed.of_files(adds, INSERTED)
+        return _Replaced(removal_of(carved.gone), carved.kept, reads, changes=changes)
 
     def _carve_by_spark(self, plan: WritePlan, snapshot: Snapshot, where: str, report: Report | None) -> Carved:
         spark = self._spark()
@@ -231,6 +270,13 @@ class TableWriter:
 
         fast = self._store.config.override(plan.files.properties)["spark.fast_scan"]
         return carve_by_spark(spark, snapshot, where, plan.files, fast=fast, report=report)
+
+    def _gone_by_spark(self, plan: WritePlan, snapshot: Snapshot, where: str, report: Report | None) -> list[Cdc]:
+        spark = self._spark()
+        from deltasql.spark.carve import carved_rows
+
+        fast = self._store.config.override(plan.files.properties)["spark.fast_scan"]
+        return carved_rows(spark, replace(snapshot, predicate=None), where, plan.files, fast=fast, report=report)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +288,8 @@ class _Replaced:
     """Files with the rows that stay of those that are removed."""
     reads: Reads = field(default_factory=Reads)
     isolation: str | None = None
+    changes: list[Cdc] = field(default_factory=list)
+    """What happened to rows, if the files do not tell."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from deltasql.core.actions import Add, Cdc, Metadata, Remove
 from deltasql.core.changes import Changes, TableState, misfit
+from deltasql.core.feed import COLUMNS, FOLDER, has_feed
 from deltasql.core.partition_bounds import partition_bounds
 from deltasql.core.protocol import (
     IN_COMMIT_TIMESTAMPS,
@@ -41,7 +42,6 @@ _SHAPE = bytes(range(256)).translate(
         b"\n..!!!" + b"!" * (0x1F + 0x81),
     )
 )
-_CHANGE_DATA = "_change_data/"
 _FAR_DATE = re.compile(r"[+-]\d{4,}-\d\d-\d\d")
 _MAX_PATH = 4096
 _MAX_INT64 = 2**63 - 1
@@ -102,8 +102,18 @@ def _check_metadata(changes: Changes, state: TableState) -> None:
                 metadata.format.provider,
             )
         validate_schema(metadata.schema_string, metadata.partition_columns, state.name)
+        _check_feed(metadata, state.name)
         _check_features(metadata, changes, state)
         _check_fits(metadata, changes, state)
+
+
+def _check_feed(metadata: Metadata, table: str) -> None:
+    """Changes of rows have columns of their own."""
+    for name in arrow_schema(metadata.schema_string).names if has_feed(metadata.configuration) else ():
+        if name.lower() in COLUMNS:
+            _fail(
+                table, f"the column {name!r} is one of the change data feed's: rename it, or do without the feed", name
+            )
 
 
 def _check_features(metadata: Metadata, changes: Changes, state: TableState) -> None:
@@ -197,9 +207,9 @@ def _suspicious(paths: list[str]) -> bool:
 
 def check_path(path: str, table: str, *, change_data: bool = False) -> None:
     """Refuse a path that does not name a file below the table's root, encoded or not."""
-    if change_data and not path.startswith(_CHANGE_DATA):
-        _fail(table, f"the path of a cdc file must begin with {_CHANGE_DATA!r}, got {path!r}", path)
-    below = path.removeprefix(_CHANGE_DATA) if change_data else path
+    if change_data and not path.startswith(FOLDER):
+        _fail(table, f"the path of a cdc file must begin with {FOLDER!r}, got {path!r}", path)
+    below = path.removeprefix(FOLDER) if change_data else path
     if len(path) > _MAX_PATH:
         _fail(table, f"the path {path[:80]!r}… has {len(path)} characters, {_MAX_PATH} at most", path)
     _check_utf8(path, table)

@@ -9,17 +9,20 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from deltasql.core.actions import Add
+from deltasql.core.actions import Add, Cdc
+from deltasql.core.feed import CHANGE_TYPE, FOLDER
+from deltasql.core.fit import parse_struct
 from deltasql.core.footers import FloatBounds, FooterPlan, indexed_columns, plan_footers
 from deltasql.core.schema import arrow_schema, loose_schema
 from deltasql.core.uri import encode_path, hive_directory
@@ -49,6 +52,15 @@ class FilePlan:
     properties: Mapping[str, str]
     token: str
     target_size: int
+    folder: str = ""
+    """Where its files lie below the table, with a slash at the end if it is anywhere else than at the root."""
+
+    def of_changes(self) -> FilePlan:
+        """For files of the change data feed: rows with what happened to them."""
+        struct = parse_struct(self.schema_string)
+        kind = {"name": CHANGE_TYPE, "type": "string", "nullable": True, "metadata": {}}
+        text = msgspec.json.encode({**struct, "fields": [*struct["fields"], kind]}).decode()
+        return replace(self, schema_string=text, folder=FOLDER)
 
     @property
     def codec(self) -> str:
@@ -145,7 +157,8 @@ class TableFiles:
         plan = self._plan
         directory = hive_directory(dict(zip(plan.partition_columns, values, strict=True)))
         suffix = "" if plan.codec == "none" else f".{plan.codec}"
-        path = f"{directory}part-{self.count:05d}-{self._unique}{plan.token}{suffix}.parquet"
+        name = "cdc" if plan.folder == FOLDER else "part"
+        path = f"{plan.folder}{directory}{name}-{self.count:05d}-{self._unique}{plan.token}{suffix}.parquet"
         self.count += 1
         file = _OpenFile(self._directory, path, self._layout, plan.codec)
         self._open[values] = file
@@ -243,8 +256,11 @@ def _column(table: pa.Table, path: Path) -> pa.ChunkedArray:
     return column
 
 
+def as_changes(adds: Sequence[Add]) -> list[Cdc]:
+    """Files that were written for the change data feed, as the log has them."""
+    return [Cdc(add.path, add.size, add.partition_values) for add in adds]
+
+
 def count_rows(adds: Sequence[Add]) -> int:
     """How many rows files hold, by their statistics."""
-    import msgspec
-
     return sum(msgspec.json.decode(add.stats or "{}").get("numRecords", 0) for add in adds)

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from deltasql.core.actions import Add
+from deltasql.core.actions import Add, Cdc
 
 FILE, ROW = "__deltasql_file", "__deltasql_row"
 """The columns that tell where a row lies: its file, by Hadoop's URI, and its number in there."""
@@ -113,6 +113,8 @@ class Changed:
     """Those of them that stay, with deletion vectors."""
     vectors: list[str] = field(default_factory=list)
     """New files that hold these."""
+    changes: list[Cdc] = field(default_factory=list)
+    """New files that tell what happened to rows, if the files above do not."""
     added: list[Add] = field(default_factory=list)
     """New files with new rows."""
     counts: Mapping[str, int] = field(default_factory=dict)

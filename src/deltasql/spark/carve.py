@@ -8,9 +8,11 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from deltasql.core.actions import Cdc
+from deltasql.core.feed import CHANGE_TYPE, DELETED
 from deltasql.core.fit import Fit, parse_struct
 from deltasql.data.carve import Carved
-from deltasql.data.files import FilePlan
+from deltasql.data.files import FilePlan, as_changes
 from deltasql.progress import Report
 from deltasql.spark.paths import hadoop_paths, hadoop_uri
 from deltasql.spark.reading import read_snapshot
@@ -30,9 +32,23 @@ def carve(
     stays = read_snapshot(spark, replace(snapshot, files=files), fast=fast, options=plan.options).where(
         f"NOT coalesce(({where}), false)"
     )
+    return Carved(files, _same(snapshot, plan, report).run(stays))
+
+
+def carved_rows(
+    spark: SparkSession, snapshot: Snapshot, where: str, plan: FilePlan, *, fast: bool, report: Report | None = None
+) -> list[Cdc]:
+    """The rows that a condition is true for, for the change data feed: they were deleted."""
+    changes = plan.of_changes()
+    rows = read_snapshot(spark, snapshot, where, fast=fast, options=plan.options)
+    return as_changes(_same(snapshot, changes, report).run(rows.withColumn(CHANGE_TYPE, F.lit(DELETED))))
+
+
+def _same(snapshot: Snapshot, plan: FilePlan, report: Report | None) -> FrameWrite:
+    """Writes rows that have the columns of their files."""
     struct = parse_struct(plan.schema_string)
-    same = Fit(struct, {field["name"]: field["name"] for field in struct["fields"]})
-    return Carved(files, FrameWrite(snapshot.name, plan, same, (), report).run(stays))
+    fit = Fit(struct, {field["name"]: field["name"] for field in struct["fields"]})
+    return FrameWrite(snapshot.name, plan, fit, (), report)
 
 
 def _touched(spark: SparkSession, snapshot: Snapshot, where: str, plan: FilePlan, *, fast: bool) -> pa.Table:

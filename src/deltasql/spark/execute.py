@@ -37,6 +37,8 @@ class Execution:
     begin: Callable[[], FilePlan]
     """Says that files are about to be written, and how."""
     report: Report | None = None
+    feed: bool = False
+    """Is it told what happened to rows?"""
 
     def merge(self, statement: Statement) -> Changed:
         """A statement whose rows match those of a source, or none."""
@@ -49,11 +51,12 @@ class Execution:
         """Any other."""
         rows = self.target.rows()
         is_alone = statement.source is None and not statement.inserts
-        if is_alone and statement.condition is not None and (statement.updates or statement.returns):
+        if is_alone and statement.condition is not None and (statement.updates or statement.returns or self.feed):
             return self._found(statement, rows)
         frame = self._changes(statement, rows)
         making = self._making(frame)
-        if is_alone and statement.condition is None and not statement.returns and making.knows_all:
+        is_seen = statement.returns or self.feed
+        if is_alone and statement.condition is None and not is_seen and making.knows_all:
             return making.replace_all(frame)
         return making.make(frame, once=is_alone and not statement.updates)
 
@@ -67,14 +70,15 @@ class Execution:
             rewriting = Rewriting(self.target, making.plan)
             taken, remains = rewriting.take_out(places, losses) if losses else (rows.limit(0), Remains())
         frame = self._changes(statement, taken, found=True)
-        if statement.returns:
+        if statement.returns or self.feed:
             return making.make(frame, once=False, remains=remains)
         return making.replace(frame, losses, remains)
 
     def _changes(
         self, statement: Statement, rows: DataFrame, source: Source | None = None, *, found: bool = False
     ) -> DataFrame:
-        return changes_of(statement, rows, self.fields, self.target.snapshot.name, source, found=found)
+        name = self.target.snapshot.name
+        return changes_of(statement, rows, self.fields, name, source, found=found, old=self.feed)
 
     def _making(self, frame: DataFrame) -> RowChanges:
         snapshot = self.target.snapshot

@@ -9,20 +9,22 @@ and kept: files, counts and returned rows all come from what was kept.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
-from deltasql.core.actions import Add
+from deltasql.core.actions import Add, Cdc
 from deltasql.core.constraints import Constraint
-from deltasql.core.fit import Fit
-from deltasql.data.files import FilePlan
+from deltasql.core.feed import AFTER, BEFORE, CHANGE_TYPE, DELETED, INSERTED
+from deltasql.core.fit import Fit, parse_struct
+from deltasql.data.files import FilePlan, as_changes
 from deltasql.data.marking import Remains, live_rows
 from deltasql.data.statements import ACTION, DELETE, INSERT, UPDATE, Changed
 from deltasql.errors import UsageError, ValidationError
 from deltasql.progress import Report
+from deltasql.spark.frames import aligned
 from deltasql.spark.places import FILE, ROW
 from deltasql.spark.rewriting import Loss, Rewriting
 from deltasql.spark.target import PLACE, Target
@@ -30,7 +32,7 @@ from deltasql.spark.watching import watched
 from deltasql.spark.write import FrameWrite, explained, usual_width
 from deltasql.store import Snapshot
 
-NEW, OUT = "__deltasql_new", "__deltasql_out"
+OLD, NEW, OUT = "__deltasql_before", "__deltasql_new", "__deltasql_out"
 PROBLEM = "__deltasql_problem"
 """What is wrong with a new row, if anything can be."""
 
@@ -62,7 +64,8 @@ class RowChanges:
             left = Rewriting(self.target, self.plan).remove(held, losses) if remains is None else remains
         added = self._add(held, counts) if NEW in held.columns else []
         returned = held.select(f"{OUT}.*") if OUT in held.columns else None
-        return self._changed(losses, left, added, counts, returned)
+        changed = self._changed(losses, left, added, counts, returned)
+        return replace(changed, changes=self._feed(held, losses, counts)) if OLD in held.columns else changed
 
     def replace(self, changes: DataFrame, losses: Sequence[Loss], remains: Remains) -> Changed:
         """Write the files of changes that give each row of those that were taken out another. They are computed once
@@ -79,7 +82,29 @@ class RowChanges:
         returned: DataFrame | None = None,
     ) -> Changed:
         gone = self.snapshot.files.take(pa.array(sorted(loss.place for loss in losses), pa.int64()))
-        return Changed(gone, remains.kept, remains.marked, remains.vectors, added, counts, returned=returned)
+        return Changed(
+            gone, remains.kept, remains.marked, remains.vectors, added=added, counts=counts, returned=returned
+        )
+
+    def _feed(self, held: DataFrame, losses: Sequence[Loss], counts: Mapping[str, int]) -> list[Cdc]:
+        """What happened to the rows, for the change data feed. Rows that come or go with whole files are told by
+        these."""
+        live = live_rows(self.snapshot.files)
+        if not counts[UPDATE] and all(loss.rows == live[loss.place] for loss in losses):
+            return []
+        plan = self.plan.of_changes()
+        struct = parse_struct(plan.schema_string)
+        same = {field["name"]: field["name"] for field in struct["fields"]}
+        kind = F.when(F.col(ACTION) == DELETE, DELETED).otherwise(BEFORE).alias(CHANGE_TYPE)
+        rows = held.where(F.col(FILE).isNotNull()).select(f"{OLD}.*", kind)
+        if NEW in held.columns:
+            kind = F.when(F.col(ACTION) == INSERT, INSERTED).otherwise(AFTER).alias(CHANGE_TYPE)
+            new = held.where(F.col(NEW).isNotNull()).select(f"{NEW}.*", kind)
+            sources = {**self.fit.sources, CHANGE_TYPE: CHANGE_TYPE}
+            rows = rows.union(aligned(new, replace(self.fit, schema=struct, sources=sources)))
+        count = counts[DELETE] + counts[INSERT] + 2 * counts[UPDATE]
+        writing = FrameWrite(self.snapshot.name, plan, Fit(struct, same), (), self.report)
+        return as_changes(writing.run(rows.coalesce(self._tasks(count))))
 
     @property
     def knows_all(self) -> bool:
@@ -144,5 +169,8 @@ class RowChanges:
         return self._write(held.where(F.col(NEW).isNotNull()).select(f"{NEW}.*"), coming)
 
     def _write(self, rows: DataFrame, count: int) -> list[Add]:
-        tasks = int(count * usual_width(self.fit) / _TASK_BYTES) + 1
-        return FrameWrite(self.snapshot.name, self.plan, self.fit, self.rules, self.report).run(rows.coalesce(tasks))
+        writing = FrameWrite(self.snapshot.name, self.plan, self.fit, self.rules, self.report)
+        return writing.run(rows.coalesce(self._tasks(count)))
+
+    def _tasks(self, count: int) -> int:
+        return int(count * usual_width(self.fit) / _TASK_BYTES) + 1

@@ -35,7 +35,7 @@ from deltasql.data.statements import (
 from deltasql.spark.assignment import assigned
 from deltasql.spark.frames import ddl
 from deltasql.spark.pairs import NUMBER, Pairing, Source
-from deltasql.spark.row_changes import NEW, OUT, PROBLEM
+from deltasql.spark.row_changes import NEW, OLD, OUT, PROBLEM
 
 MERGE_ACTION = "merge_action()"
 _OLD, _GIVEN = "__deltasql_old", "__deltasql_given"
@@ -50,11 +50,12 @@ def changes_of(
     source: Source | None = None,
     *,
     found: bool = False,
+    old: bool = False,
 ) -> DataFrame:
     """The frame of changes that a statement makes of a table's rows, which come with their places; a merge brings the
-    rows of its source. With `found` all of them match."""
+    rows of its source. With `found` all of them match; with `old` rows that go are in the frame as well."""
     asked = replace(statement, condition=None) if found else statement
-    return _Changes(asked, frozenset(fields.partitions), source, found).changes(target, fields.all, table)
+    return _Changes(asked, frozenset(fields.partitions), source, found, old).changes(target, fields.all, table)
 
 
 def places_of(statement: Statement, target: DataFrame) -> DataFrame:
@@ -72,6 +73,7 @@ class _Changes:
     partitions: frozenset[str]
     merged: Source | None
     found: bool
+    old: bool
 
     def changes(self, target: DataFrame, fields: Sequence[Json], table: str) -> DataFrame:
         queries = self.asked.queries
@@ -83,9 +85,11 @@ class _Changes:
             rows = rows.withColumn(NEW, _choice(new, many=many))
             if problems:
                 rows = rows.withColumn(PROBLEM, F.coalesce(*problems))
+        if self.old:
+            rows = rows.withColumn(OLD, F.col(quoted(self._target)))
         if self.asked.returns:
             rows = self._seen(rows, fields)
-        return rows.select(*(c for c in (FILE, ROW, ACTION, NEW, PROBLEM, OUT) if c in rows.columns))
+        return rows.select(*(c for c in (FILE, ROW, ACTION, OLD, NEW, PROBLEM, OUT) if c in rows.columns))
 
     @property
     def _target(self) -> str:

@@ -74,7 +74,7 @@ class FrameWrite:
 
     def _write_natively(self, frame: DataFrame) -> str:
         plan = self.plan
-        folder = f"w{plan.token}-{uuid4().hex[:12]}"
+        folder = f"{plan.folder}w{plan.token}-{uuid4().hex[:12]}"
         (
             frame.write.option(_TIMESTAMPS, _MICROSECONDS)
             .option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
@@ -95,13 +95,15 @@ class FrameWrite:
         directory.keep(paths)
         columns = plan.properties.get("delta.dataSkippingStatsColumns")
         found = adds_from_parquet(
-            str(local_path(plan.location)),
-            paths,
+            f"{local_path(plan.location)}/{plan.folder}".rstrip("/"),
+            [path.removeprefix(plan.folder) for path in paths],
             arrow_schema(plan.schema_string),
             num_indexed_cols=int(plan.properties.get("delta.dataSkippingNumIndexedCols", "32")),
             stats_columns=columns.split(",") if columns else None,
         )
-        adds = [Add(f.path, f.size, f.modification_time, f.partition_values, stats=f.stats) for f in found]
+        adds = [
+            Add(plan.folder + f.path, f.size, f.modification_time, f.partition_values, stats=f.stats) for f in found
+        ]
         # A frame without rows is written as a file without rows.
         empty = [add.path for add in adds if '"numRecords":0' in (add.stats or "")]
         directory.delete(empty)

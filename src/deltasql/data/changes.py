@@ -1,0 +1,185 @@
+"""What versions of a table did to its rows: which files tell it, and as what they are read.
+
+A version with files of changes is told by these. Any other is told by the files that it adds and removes: their rows
+came or went, and of a file that got another deletion vector those that are in one of both only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+from pyroaring import BitMap64
+
+from deltasql.core.actions import Add, DeletionVector, Metadata, Protocol, Remove
+from deltasql.core.canonical import LoggedCommit
+from deltasql.core.changes import TableState
+from deltasql.core.deletion_vectors import encode, inline
+from deltasql.core.feed import CHANGE_TYPE, COLUMNS, COMMIT_TIMESTAMP, COMMIT_VERSION, DELETED, INSERTED, has_feed
+from deltasql.core.fit import parse_struct
+from deltasql.core.schema import changed_types
+from deltasql.data.labelled import labelled
+from deltasql.data.statements import num_records
+from deltasql.data.vectors import bitmaps
+from deltasql.errors import StorageError, UnsupportedFeature, UsageError, ValidationError
+from deltasql.objects import Directory
+from deltasql.store import Snapshot, Store
+from deltasql.store.files import presented
+
+_VERSIONS_AT_ONCE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeFile:
+    """A file whose rows were changed in a version: all in the same way, or as the file tells if `kind` is None."""
+
+    file: Add
+    version: int
+    timestamp: datetime
+    kind: str | None
+
+
+class ChangePlan:
+    """Finds the files that tell what versions did."""
+
+    def __init__(self, snapshot: Snapshot, options: Mapping[str, str]) -> None:
+        self._snapshot = snapshot
+        """The table at the version whose schema rows are read by."""
+        self._directory = Directory(snapshot.location, options)
+
+    def check(self, metadata: Metadata, version: int) -> None:
+        """Refuse a version whose changes were not recorded, or whose rows are not rows of the schema that changes are
+        read by."""
+        table, now = self._snapshot.name, self._snapshot.metadata
+        if not has_feed(metadata.configuration):
+            raise UnsupportedFeature(
+                f"table {table}: the changes of version {version} were not recorded: delta.enableChangeDataFeed was "
+                f"not on. Ask for later versions, or set the property for those to come",
+                features=("changeDataFeed",),
+                table=table,
+            )
+        changed = changed_types(metadata.schema_string, now.schema_string)
+        if changed or metadata.partition_columns != now.partition_columns:
+            what = f"columns of other types ({', '.join(changed)})" if changed else "other partition columns"
+            raise UnsupportedFeature(
+                f"table {table}: version {version} has {what}: ask for the changes before and after it apart",
+                table=table,
+            )
+
+    def files_of(self, commit: LoggedCommit) -> list[ChangeFile]:
+        """The files that tell what a version did."""
+        if commit.metadata is not None:
+            self.check(commit.metadata, commit.version)
+        if commit.cdc:
+            told = [Add(one.path, one.size, 0, one.partition_values) for one in commit.cdc]
+            return [ChangeFile(add, commit.version, commit.committed_at, None) for add in told]
+        return [ChangeFile(a, commit.version, commit.committed_at, kind) for a, kind in self._derived(commit)]
+
+    def _derived(self, commit: LoggedCommit) -> Iterator[tuple[Add, str]]:
+        removes = {remove.path: remove for remove in commit.removes if remove.data_change}
+        for add in commit.adds:
+            if not add.data_change:
+                continue
+            before = removes.pop(add.path, None)
+            if before is None:
+                yield add, INSERTED
+            else:
+                yield from self._remarked(before.deletion_vector, add)
+        yield from ((self._as_add(remove), DELETED) for remove in removes.values())
+
+    def _remarked(self, before: DeletionVector | None, add: Add) -> Iterator[tuple[Add, str]]:
+        """Rows that are deleted now and were not, and the other way round."""
+        count = num_records(add.stats)
+        if count is None:
+            raise StorageError(f"table {self._snapshot.name}: {add.path!r} does not say how many rows it has")
+        old, new = self._rows(before), self._rows(add.deletion_vector)
+        for rows, kind in ((new - old, DELETED), (old - new, INSERTED)):
+            if rows:
+                others = rows.flip(0, count)
+                yield msgspec.structs.replace(add, deletion_vector=inline(encode(others), len(others))), kind
+
+    def _rows(self, vector: DeletionVector | None) -> BitMap64:
+        return bitmaps(self._directory, [vector], self._snapshot.name)[0] if vector is not None else BitMap64()
+
+    def _as_add(self, remove: Remove) -> Add:
+        size = remove.size if remove.size is not None else self._directory.size(unquote(remove.path))
+        return Add(remove.path, size or 0, 0, remove.partition_values or {}, deletion_vector=remove.deletion_vector)
+
+    def snapshots(self, files: Sequence[ChangeFile]) -> list[Snapshot]:
+        """Changes as snapshots, whose rows are those of the table and what is told of each."""
+        told, derived = [f for f in files if f.kind is None], [f for f in files if f.kind is not None]
+        return [
+            *([self._labelled(_with_type(self._snapshot), told, {})] if told or not derived else []),
+            *([self._labelled(self._snapshot, derived, _kinds(derived))] if derived else []),
+        ]
+
+    def _labelled(self, base: Snapshot, files: Sequence[ChangeFile], labels: Mapping[str, Any]) -> Snapshot:
+        columns = base.metadata.partition_columns
+        moments = [f"{one.timestamp:%Y-%m-%dT%H:%M:%S}.{one.timestamp.microsecond // 1000:03d}Z" for one in files]
+        snapshot = replace(base, files=presented([one.file for one in files], columns), predicate=None)
+        return labelled(
+            snapshot,
+            {
+                **labels,
+                COMMIT_VERSION: ("long", [str(one.version) for one in files]),
+                COMMIT_TIMESTAMP: ("timestamp", moments),
+            },
+        )
+
+
+def _kinds(files: Sequence[ChangeFile]) -> dict[str, tuple[str, list[str | None]]]:
+    return {CHANGE_TYPE: ("string", [one.kind for one in files])}
+
+
+def _with_type(snapshot: Snapshot) -> Snapshot:
+    """With the column that files of changes have besides."""
+    struct = parse_struct(snapshot.metadata.schema_string)
+    field = {"name": CHANGE_TYPE, "type": "string", "nullable": True, "metadata": {}}
+    text = msgspec.json.encode({**struct, "fields": [*struct["fields"], field]}).decode()
+    return replace(snapshot, metadata=msgspec.structs.replace(snapshot.metadata, schema_string=text))
+
+
+def feed_columns(schema_string: str) -> str:
+    """The schema of a table's changes."""
+    struct = parse_struct(schema_string)
+    kinds = zip(COLUMNS, ("string", "long", "timestamp"), strict=True)
+    more = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in kinds]
+    return msgspec.json.encode({**struct, "fields": [*struct["fields"], *more]}).decode()
+
+
+def changes_between(
+    store: Store, head: TableState, first: int, last: int | None, options: Mapping[str, str]
+) -> list[Snapshot]:
+    """What the versions from one to another did, or to the latest, as snapshots."""
+    end = head.version if last is None else store.check_version(head, last)
+    if store.check_version(head, first) > end:
+        text = f"table {head.name}: changes go from a version to the same or a later one, got {first} and {end}"
+        raise UsageError(text, table=head.name, value=first)
+    plan = ChangePlan(shape_at(store, head, end), options)
+    plan.check(shape_at(store, head, first).metadata, first)
+    files = [file for _, found in changed_files(store, head, plan, first, end) for file in found]
+    return plan.snapshots(files)
+
+
+def shape_at(store: Store, head: TableState, version: int) -> Snapshot:
+    """A table at a version, without its files."""
+    state = store.state_at(head.table_id, version)
+    if state.metadata is None:
+        raise ValidationError(f"table {state.name} has no metadata yet", table=state.name)
+    protocol = state.protocol or Protocol()
+    nothing = presented([], state.metadata.partition_columns)
+    return Snapshot(state.table_id, state.name, version, state.metadata, protocol, nothing, state.location)
+
+
+def changed_files(
+    store: Store, head: TableState, plan: ChangePlan, first: int, last: int
+) -> Iterator[tuple[int, list[ChangeFile]]]:
+    """The files that tell what each version did."""
+    for start in range(first, last + 1, _VERSIONS_AT_ONCE):
+        versions = range(start, min(start + _VERSIONS_AT_ONCE, last + 1))
+        for version, commit in sorted(store.commits(head, versions).items()):
+            yield version, plan.files_of(commit)

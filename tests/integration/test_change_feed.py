@@ -1,0 +1,194 @@
+"""The change data feed: what versions did to rows, by our reader and by Delta's own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import deltasql
+
+pytestmark = pytest.mark.usefixtures("spark_session")
+Make = Callable[..., deltasql.Table]
+FEED = {"delta.enableChangeDataFeed": "true"}
+LAYOUTS = {"copied": FEED, "marked": FEED | {"delta.enableDeletionVectors": "true"}}
+
+
+def numbers(start: int, count: int, n: int = 0) -> pa.Table:
+    ids = range(start, start + count)
+    return pa.table({"id": list(ids), "part": [f"p{i % 2}" for i in ids], "n": pa.array([n for _ in ids], pa.int32())})
+
+
+@pytest.fixture(params=LAYOUTS)
+def table(request: pytest.FixtureRequest, make_table: Make) -> deltasql.Table:
+    """One file of 50 rows in version 1."""
+    table = make_table(schema="id BIGINT, part STRING, n INT", properties=LAYOUTS[request.param])
+    table.append(numbers(0, 50))
+    return table
+
+
+def told(frame: Any) -> list[tuple[Any, ...]]:
+    columns = ["_commit_version", "_change_type", "id", "n"]
+    return sorted(tuple(row) for row in frame.select(*columns).collect())
+
+
+def has_files_of_changes(table: deltasql.Table, version: int | None = None) -> bool:
+    state = table.state()
+    at = table.version if version is None else version
+    return bool(table.lake.store.commits(state, [at])[at].cdc)
+
+
+def theirs(table: deltasql.Table, spark: SparkSession, first: int = 0) -> list[tuple[Any, ...]]:
+    """The feed by Delta's own reader."""
+    reader = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", first)
+    return told(reader.load(str(table.location)))
+
+
+def assert_it_leads_from_one_to_the_other(table: deltasql.Table) -> None:
+    """The changes between any two versions, made to the rows of the first, give those of the second."""
+    rows = [
+        Counter(map(tuple, (r.values() for r in table.arrow(version=v).to_pylist()))) for v in range(table.version + 1)
+    ]
+    for first in range(table.version):
+        for last in range(first + 1, table.version + 1):
+            found = Counter(rows[first])
+            for row in table.changes(first + 1, last).collect():
+                values, kind = tuple(row)[:-3], row["_change_type"]
+                found[values] += 1 if kind in ("insert", "update_postimage") else -1
+            assert {k: v for k, v in found.items() if v} == rows[last], (first, last)
+
+
+def test_each_statement(table: deltasql.Table, lake: deltasql.Lake, spark_session: SparkSession) -> None:
+    assert not has_files_of_changes(table), "files tell of rows that are merely added"
+    table.update({"n": "n + 1"}, where="id IN (3, 4)")
+    assert has_files_of_changes(table)
+    before_and_after = [(k, i, n) for k, n in (("update_postimage", 1), ("update_preimage", 0)) for i in (3, 4)]
+    assert told(table.changes(2)) == [(2, *rest) for rest in before_and_after]
+    table.delete(where="id = 5")
+    assert has_files_of_changes(table)
+    assert told(table.changes(3)) == [(3, "delete", 5, 0)]
+    lake.sql(
+        f"MERGE INTO {table.name} t USING (VALUES (3, 7), (6, 8), (100, 9)) AS s(id, n) ON t.id = s.id "
+        "WHEN MATCHED AND s.n = 7 THEN DELETE WHEN MATCHED THEN UPDATE SET n = s.n "
+        "WHEN NOT MATCHED THEN INSERT (id, part, n) VALUES (s.id, 'new', s.n)"
+    )
+    assert told(table.changes(4, 4)) == [
+        (4, "delete", 3, 1),
+        (4, "insert", 100, 9),
+        (4, "update_postimage", 6, 8),
+        (4, "update_preimage", 6, 0),
+    ]
+    lake.sql(f"INSERT INTO {table.name} VALUES (200, 'x', 1)")
+    assert not has_files_of_changes(table)
+    assert told(table.changes(5)) == [(5, "insert", 200, 1)]
+    table.update({"n": "n"})
+    assert len(told(table.changes(6))) == 2 * table.arrow().num_rows
+    table.optimize()
+    table.delete()
+    assert not has_files_of_changes(table), "files tell of rows that go with them"
+    assert {kind for _, kind, _, _ in told(table.changes(table.version))} == {"delete"}
+    ours = told(table.changes(0))
+    assert ours == theirs(table, spark_session)
+    times = {row["_commit_version"]: row["_commit_timestamp"] for row in table.changes(0).collect()}
+    assert sorted(times, key=times.__getitem__) == sorted(times)
+    assert_it_leads_from_one_to_the_other(table)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_partitions(make_table: Make, spark_session: SparkSession, layout: str) -> None:
+    table = make_table(schema="id BIGINT, part STRING, n INT", partition_by=["part"], properties=LAYOUTS[layout])
+    table.append(numbers(0, 50))
+    table.update({"part": "'ä=ö'", "n": "7"}, where="id < 2")
+    table.delete(where="id = 10")
+    table.delete(where="part = 'p1'")
+    assert not has_files_of_changes(table)
+    assert told(table.changes(0)) == theirs(table, spark_session)
+    rows = table.changes(2, 2).select("id", "part", "_change_type").collect()
+    assert {(r["id"], r["part"]) for r in rows if r["_change_type"] == "update_postimage"} == {(0, "ä=ö"), (1, "ä=ö")}
+    assert_it_leads_from_one_to_the_other(table)
+
+
+@pytest.mark.parametrize("by_spark", [False, True])
+def test_overwrites(table: deltasql.Table, spark_session: SparkSession, by_spark: bool) -> None:
+    new = numbers(3, 1, n=9)
+    table.overwrite(spark_session.createDataFrame(new) if by_spark else new, where="id BETWEEN 2 AND 4")
+    assert told(table.changes(2)) == [
+        (2, "delete", 2, 0),
+        (2, "delete", 3, 0),
+        (2, "delete", 4, 0),
+        (2, "insert", 3, 9),
+    ]
+    table.overwrite(numbers(0, 2))
+    assert len(told(table.changes(3))) == 48 + 2
+    assert told(table.changes(0)) == theirs(table, spark_session)
+    assert_it_leads_from_one_to_the_other(table)
+
+
+class TestTransactions:
+    def test_files_tell_of_statements_until_one_needs_more(
+        self, table: deltasql.Table, lake: deltasql.Lake, spark_session: SparkSession
+    ) -> None:
+        with lake.begin() as tx:
+            tx.write(table, numbers(100, 2))
+            tx.update(table, {"n": "5"}, where="id IN (1, 100)")
+            tx.write(table, numbers(200, 1))
+            tx.delete(table, where="id = 101")
+        assert table.version == 2
+        counts = Counter((kind, i) for _, kind, i, _ in told(table.changes(2)))
+        assert counts[("insert", 200)] == counts[("insert", 100)] == counts[("delete", 101)] == 1
+        assert counts[("update_preimage", 1)] == 1
+        assert told(table.changes(0)) == theirs(table, spark_session)
+        assert_it_leads_from_one_to_the_other(table)
+
+    def test_whole_files_after_parts(self, make_table: Make, lake: deltasql.Lake) -> None:
+        table = make_table(schema="id BIGINT, part STRING, n INT", partition_by=["part"], properties=FEED)
+        table.append(numbers(0, 10))
+        with lake.begin() as tx:
+            tx.delete(table, where="part = 'p0'")
+            tx.update(table, {"n": "1"}, where="id = 1")
+            tx.delete(table, where="part = 'p1'")
+            tx.write(table, numbers(50, 1))
+        assert_it_leads_from_one_to_the_other(table)
+        assert table.arrow()["id"].to_pylist() == [50]
+
+    def test_a_failure_leaves_no_files(self, table: deltasql.Table, lake: deltasql.Lake) -> None:
+        with pytest.raises(ZeroDivisionError), lake.begin() as tx:
+            tx.update(table, {"n": "5"}, where="id = 1")
+            assert list(Path(table.location).rglob("_change_data/**/*.parquet"))
+            raise ZeroDivisionError
+        assert not list(Path(table.location).rglob("_change_data/**/*.parquet"))
+
+
+def test_generated_columns_and_a_new_column(make_table: Make, spark_session: SparkSession) -> None:
+    table = make_table(schema="id BIGINT, n INT, twice BIGINT GENERATED ALWAYS AS (id * 2)", properties=FEED)
+    table.append(pa.table({"id": [1, 2], "n": pa.array([0, 0], pa.int32())}))
+    table.update({"id": "id + 10"}, where="id = 1", returning=["id"])
+    rows = {(r["_change_type"], r["id"], r["twice"]) for r in table.changes(2).collect()}
+    assert rows == {("update_preimage", 1, 2), ("update_postimage", 11, 22)}
+    table.append(pa.table({"id": [3], "n": pa.array([0], pa.int32()), "more": ["x"]}), merge_schema=True)
+    assert {r["more"] for r in table.changes(1).collect()} == {None, "x"}
+    assert told(table.changes(1)) == theirs(table, spark_session, 1)
+
+
+def test_what_is_refused(make_table: Make, lake: deltasql.Lake) -> None:
+    table = make_table(schema="id BIGINT, part STRING, n INT")
+    table.append(numbers(0, 2))
+    with pytest.raises(deltasql.UnsupportedFeature, match=r"version 0 were not recorded.*enableChangeDataFeed"):
+        table.changes(0)
+    lake.sql(f"ALTER TABLE {table.name} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')")
+    table.append(numbers(2, 1))
+    assert told(table.changes(2)) == [(3, "insert", 2, 0)]
+    with pytest.raises(deltasql.UnsupportedFeature, match="version 1 were not recorded"):
+        table.changes(1)
+    with pytest.raises(deltasql.ValidationError, match="no version 9"):
+        table.changes(9)
+    with pytest.raises(deltasql.UsageError, match="same or a later one"):
+        table.changes(3, 2)
+    for name in ("_change_type", "_commit_version", "_COMMIT_TIMESTAMP"):
+        with pytest.raises(deltasql.ValidationError, match=f"(?i){name}.*change data feed"):
+            make_table("other", schema=f"id BIGINT, {name} STRING", properties=FEED)
