@@ -65,9 +65,12 @@ $(BENCH_READY): $(READY) requirements-bench.lock
 demo: $(DEMO_READY) $(JAVA_READY) ## Run the main job on an embedded PostgreSQL
 	@$(RUN) deltasql.cli demo
 
+# Two processes, a file of tests each at a time: many tests wait for others of their own.
+TEST_JOBS ?= -n 2 --dist loadfile --no-loadscope-reorder
+
 test: $(TEST_READY) $(JAVA_READY) ## Run all tests
 	@$(RUN) tests.jars
-	@$(RUN) pytest $(ARGS)
+	@$(RUN) pytest $(TEST_JOBS) $(ARGS)
 
 # PySpark 4.1 leaves its sockets to the garbage collector, which Python warns of.
 SPARK_WARNINGS := -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning

@@ -654,7 +654,9 @@ def test_copied_directory_gets_a_server_of_its_own(root: Path, tmp_path: Path) -
         assert ask(original.dsn) == 1
 
 
-def test_handle_of_a_deleted_directory_leaves_the_new_server_alone(spare: Path, tmp_path: Path) -> None:
+def test_moved_away(spare: Path, tmp_path: Path) -> None:
+    """The handle of a directory that is elsewhere now leaves the new server alone. (Sockets lie in the directory, as far
+    as its path is short: so is the name of this test.)"""
     old = EmbeddedServer.start(spare)
     old_pid = postmaster_pid(spare)
     spare.rename(tmp_path / "moved")

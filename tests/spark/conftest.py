@@ -49,6 +49,7 @@ def _connect_session(folder: Path) -> Iterator[SparkSession]:
         "spark.local.dir": str(folder / "local"),
         "spark.ui.enabled": "false",
         "spark.log.level": "ERROR",
+        "spark.python.authenticate.socketTimeout": "60s",  # for workers that start while much else does
     }
     with warnings.catch_warnings(action="ignore"):  # about settings that are the server's
         spark = SparkSession.builder.remote("local[2]").config(map=settings).getOrCreate()

@@ -464,27 +464,30 @@ def _files(df: DataFrame) -> list[str]:
 
 
 class TestFeatures:
-    def test_deletion_vectors_are_refused_where_they_are(self, make_table: Make, lake: deltasql.Lake, put: Put) -> None:
+    def test_deletion_vectors(self, make_table: Make, lake: deltasql.Lake, put: Put) -> None:
         table = make_table(
             schema="id BIGINT, p STRING", partition_by=["p"], properties={"delta.enableDeletionVectors": "true"}
         )
         put(table, IDS, "a.parquet", values={"p": "a"})
         assert ids(table.df()) == [1, 2]
-        plain = file_of(table, IDS, "b.parquet", {"p": "b"})
-        vector = deltasql.DeletionVector("i", "wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L", 40, 1)
+        rows = pa.table({"id": range(100, 130)})
+        plain = file_of(table, rows, "b c.parquet", {"p": "b"}, row_group_size=7)
+        vector = deltasql.DeletionVector("i", "wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L", 40, 6)
         marked = deltasql.Add(
             plain.path,
             plain.size,
             plain.modification_time,
             {"p": "b"},
-            stats='{"numRecords":2}',
+            stats='{"numRecords":30}',
             deletion_vector=vector,
         )
         with lake.begin() as tx:
             tx.stage(table, [marked])
-        with pytest.raises(deltasql.UnsupportedFeature, match=r"1 files.*'b\.parquet'.*deletion vectors") as error:
-            table.df()
-        assert error.value.features == ("deletionVectors",)
+        left = [i for i in range(100, 130) if i - 100 not in (3, 4, 7, 11, 18, 29)]
+        assert ids(table.df()) == [1, 2, *left]
+        assert ids(table.df(where="id BETWEEN 110 AND 120")) == [i for i in left if 110 <= i <= 120]
+        assert table.df().groupBy("p").count().orderBy("p").collect() == [("a", 2), ("b", 24)]
+        assert table.df().select("p").distinct().count() == 2
         assert ids(table.df(where="p = 'a'")) == [1, 2]
         assert ids(table.df(version=1)) == [1, 2]
 

@@ -111,9 +111,7 @@ def _check_feed(metadata: Metadata, table: str) -> None:
     """Changes of rows have columns of their own."""
     for name in arrow_schema(metadata.schema_string).names if has_feed(metadata.configuration) else ():
         if name.lower() in COLUMNS:
-            _fail(
-                table, f"the column {name!r} is one of the change data feed's: rename it, or do without the feed", name
-            )
+            _fail(table, f"the column {name!r} is one of the change data feed's: rename it, or leave the feed", name)
 
 
 def _check_features(metadata: Metadata, changes: Changes, state: TableState) -> None:
