@@ -19,13 +19,13 @@ from rich.console import Console
 from rich.table import Table
 
 import deltasql
-from benchmarks import commits, contention, dml, mirror, register, rows, snapshots, transactions
+from benchmarks import commits, contention, dml, mirror, register, rows, snapshots, transactions, vectors
 from benchmarks.measure import Result
 
 RESULTS = Path(__file__).parent / "results"
 
 
-SUITES = ("snapshot", "commit", "contention", "register", "mirror", "rows", "dml", "transactions")
+SUITES = ("snapshot", "commit", "contention", "register", "mirror", "rows", "dml", "transactions", "vectors")
 
 
 def main() -> None:
@@ -70,6 +70,7 @@ def _run(lake: deltasql.Lake, wanted: set[str]) -> list[Result]:
         "rows": lambda: _rows(lake),
         "dml": lambda: dml.run(lake),
         "transactions": lambda: transactions.run(lake),
+        "vectors": lambda: vectors.run(lake),
     }
     results: list[Result] = []
     for name, suite in suites.items():

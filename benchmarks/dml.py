@@ -37,16 +37,16 @@ _COLUMNS = (
 def run(lake: deltasql.Lake) -> list[Result]:
     """All measurements of this suite."""
     jars.fetch(jars.directory())
-    with tempfile.TemporaryDirectory() as folder, _session(Path(folder)) as spark:
+    with tempfile.TemporaryDirectory() as folder, session(Path(folder)) as spark:
         with deltasql.connect(lake.dsn, spark=spark) as ours:
             results = [_partition(ours)]
             for files in LAYOUTS:
-                results += _statements(ours, Path(folder), files)
+                results += statements(ours, Path(folder), files)
         return results
 
 
 @contextmanager
-def _session(folder: Path) -> Iterator[Any]:
+def session(folder: Path) -> Iterator[Any]:
     """A session that has Delta's jars, for both."""
     import os
 
@@ -74,18 +74,26 @@ def _session(folder: Path) -> Iterator[Any]:
     spark.stop()
 
 
-def _statements(lake: deltasql.Lake, folder: Path, files: int) -> list[Result]:
+def rows_in(spark: Any, rows: int, files: int) -> Any:
+    """So many rows, to be written to so many files."""
+    return spark.range(0, rows, 1, files).selectExpr(*(column.format(keys=KEYS) for column in _COLUMNS))
+
+
+def statements(lake: deltasql.Lake, folder: Path, files: int, *, marked: bool = False) -> list[Result]:
+    """Both change the same rows: by writing files anew, or with `marked` by deletion vectors."""
     spark: Any = lake.spark
-    columns = [column.format(keys=KEYS) for column in _COLUMNS]
-    frame = spark.range(0, ROWS, 1, files).selectExpr(*columns)
-    table = lake.create_table(f"dml.rows{files}", as_=frame)
-    path = str(folder / f"delta{files}")
-    frame.write.format("delta").option("delta.enableDeletionVectors", "false").save(path)
+    frame = rows_in(spark, ROWS, files)
+    vectors = {"delta.enableDeletionVectors": str(marked).lower()}
+    suite, bar, what = ("vectors", 0.7, ", both with vectors") if marked else (SUITE, 0.8, "")
+    table = lake.create_table(f"{suite}.rows{files}", as_=frame, properties=vectors if marked else None)
+    path = str(folder / f"{suite}{files}")
+    frame.write.format("delta").options(**vectors).save(path)
     theirs = f"delta.`{path}`"
     results = []
+    operations = _OPERATIONS[:3] if marked else _OPERATIONS
     with Progress(transient=True) as progress:
-        task = progress.add_task(f"statements on {files} files", total=len(_OPERATIONS))
-        for name, rounds, statement, prepare, bound in _OPERATIONS:
+        task = progress.add_task(f"statements on {files} files", total=len(operations))
+        for name, rounds, statement, prepare, bound in operations:
             numbers = {"ours": 0, "theirs": 0}
 
             def once(who: str, target: str, execute: Callable[[str], Any]) -> None:
@@ -99,8 +107,9 @@ def _statements(lake: deltasql.Lake, folder: Path, files: int) -> list[Result]:
                 ours=lambda: once("ours", table.name, lake.sql),
                 theirs=lambda: once("theirs", theirs, spark.sql),
             )
-            text = f"{name} of 10M rows in {files} files, beside delta-spark"
-            results.append(at_most(SUITE, text, spent["ours"], spent["theirs"], 0.8, note=bound))
+            text = f"{name} of 10M rows in {files} files, beside delta-spark{what}"
+            note = "no file is rewritten" if marked else bound
+            results.append(at_most(suite, text, spent["ours"], spent["theirs"], bar, note=note))
             progress.advance(task)
     sums = ("count(*)", "sum(id)", "sum(k)", "sum(small)", "sum(price)", "sum(hash(name))")
     same = [tuple(frame.selectExpr(*sums).first()) for frame in (table.df(), spark.table(theirs))]

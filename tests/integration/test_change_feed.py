@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -51,16 +52,16 @@ def theirs(table: deltasql.Table, spark: SparkSession, first: int = 0) -> list[t
 
 def assert_it_leads_from_one_to_the_other(table: deltasql.Table) -> None:
     """The changes between any two versions, made to the rows of the first, give those of the second."""
-    rows = [
-        Counter(map(tuple, (r.values() for r in table.arrow(version=v).to_pylist()))) for v in range(table.version + 1)
+    versions = [
+        Counter(tuple(r.values()) for r in table.arrow(version=v).to_pylist()) for v in range(table.version + 1)
     ]
-    for first in range(table.version):
-        for last in range(first + 1, table.version + 1):
-            found = Counter(rows[first])
-            for row in table.changes(first + 1, last).collect():
-                values, kind = tuple(row)[:-3], row["_change_type"]
-                found[values] += 1 if kind in ("insert", "update_postimage") else -1
-            assert {k: v for k, v in found.items() if v} == rows[last], (first, last)
+    told = [(tuple(row)[:-3], row["_change_type"], row["_commit_version"]) for row in table.changes(0).collect()]
+    for first, last in itertools.combinations(range(table.version + 1), 2):
+        rows = Counter(versions[first])
+        for values, kind, version in told:
+            if first < version <= last:
+                rows[values] += 1 if kind in ("insert", "update_postimage") else -1
+        assert {values: count for values, count in rows.items() if count} == versions[last], (first, last)
 
 
 def test_each_statement(table: deltasql.Table, lake: deltasql.Lake, spark_session: SparkSession) -> None:
@@ -192,3 +193,49 @@ def test_what_is_refused(make_table: Make, lake: deltasql.Lake) -> None:
     for name in ("_change_type", "_commit_version", "_COMMIT_TIMESTAMP"):
         with pytest.raises(deltasql.ValidationError, match=f"(?i){name}.*change data feed"):
             make_table("other", schema=f"id BIGINT, {name} STRING", properties=FEED)
+
+
+class TestFormat:
+    @pytest.fixture
+    def spark(self, spark_session: SparkSession, lake: deltasql.Lake) -> SparkSession:
+        deltasql.register(spark_session, lake.dsn)
+        return spark_session
+
+    def changed(self, make_table: Make) -> deltasql.Table:
+        table = make_table(schema="id BIGINT, part STRING, n INT", properties=LAYOUTS["marked"])
+        table.append(numbers(0, 50))
+        table.update({"n": "1"}, where="id = 7")
+        table.delete(where="id = 8")
+        return table
+
+    def test_batches(self, make_table: Make, spark: SparkSession) -> None:
+        table = self.changed(make_table)
+        reader = spark.read.format("deltasql").option("readChangeFeed", "true")
+        assert told(reader.option("startingVersion", 0).load(table.name)) == told(table.changes(0))
+        some = reader.option("startingVersion", 2).option("endingVersion", 2).load(table.name)
+        assert told(some) == told(table.changes(2, 2))
+        with pytest.raises(Exception, match="startingVersion"):
+            spark.read.format("deltasql").option("readChangeFeed", "true").load(table.name).collect()
+
+    def test_streams(self, make_table: Make, spark: SparkSession, tmp_path: Path) -> None:
+        """From the first version on, and from what is there."""
+        table = self.changed(make_table)
+        seen: dict[str, list[Any]] = {"0": [], "now": []}
+
+        def run(start: str) -> None:
+            options = {"readChangeFeed": "true"} | ({"startingVersion": start} if start.isdigit() else {})
+            frame = spark.readStream.format("deltasql").options(**options).load(table.name)
+            query = frame.writeStream.foreachBatch(lambda batch, _: seen[start].extend(told(batch)))
+            query.option("checkpointLocation", str(tmp_path / start)).trigger(
+                availableNow=True
+            ).start().awaitTermination()
+
+        run("0")
+        assert sorted(seen["0"]) == told(table.changes(0))
+        run("now")
+        assert sorted(seen["now"]) == sorted((3, "insert", r["id"], r["n"]) for r in table.arrow().to_pylist())
+        table.delete(where="id = 9")
+        for start, found in seen.items():
+            found.clear()
+            run(start)
+            assert found == [(4, "delete", 9, 0)]

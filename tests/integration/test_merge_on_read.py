@@ -79,6 +79,15 @@ def test_a_delete_marks_rows(table: deltasql.Table, spark_session: SparkSession)
     assert table.df().count() == table.df().agg({"id": "count"}).collect()[0][0] == 196
 
 
+def test_bounds_are_not_taken_for_values(table: deltasql.Table, spark_session: SparkSession) -> None:
+    """An engine that answers from statistics alone would find the smallest value although it is deleted."""
+    table.delete(where="id IN (0, 199)")
+    query = "SELECT min(id), max(id), count(*), count(id) FROM "
+    theirs = spark_session.sql(f"{query} delta.`{table.location}`").collect()
+    table.df().createOrReplaceTempView("bounds")
+    assert theirs == spark_session.sql(f"{query} bounds").collect() == [(1, 198, 198, 198)]
+
+
 def test_above_the_threshold_files_are_written_anew(table: deltasql.Table, spark_session: SparkSession) -> None:
     before = paths(table)
     table.delete(where="id < 20")

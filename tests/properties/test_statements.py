@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -13,6 +14,8 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 import deltasql
+from tests.integration.test_change_feed import assert_it_leads_from_one_to_the_other
+from tests.readers import assert_same_rows
 
 NUMBERS = st.one_of(st.none(), st.integers(-3, 3))
 TEXTS = st.one_of(st.none(), st.sampled_from(["", "a", "ab", "b", "B", "%", "é"]))
@@ -40,6 +43,15 @@ CONDITIONS = st.recursive(
     ),
     max_leaves=4,
 )
+LAYOUTS: dict[str, dict[str, str]] = {
+    "copied": {},
+    "marked": {
+        "delta.enableDeletionVectors": "true",
+        "delta.enableChangeDataFeed": "true",
+        "deltasql.dml.copy_on_write_threshold": "70%",
+    },
+}
+READERS = ("delta-rs", "duckdb", "spark")
 SETS = st.sampled_from(["a = b", "b = a + 1, a = b", "s = s || '!'", "a = NULL", "s = DEFAULT, b = id", "a = -a"])
 STATEMENTS = st.one_of(
     st.builds("UPDATE {{t}} SET {} WHERE {} RETURNING *".format, SETS, CONDITIONS),
@@ -65,7 +77,7 @@ def postgres(embedded_lake: deltasql.Lake) -> Any:
 
 
 @settings(
-    max_examples=10,
+    max_examples=6,
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=list(HealthCheck),
@@ -79,21 +91,31 @@ def test_statements_do_what_postgres_does(
     statements: list[str],
     files: int,
 ) -> None:
+    """Whether files are written anew or rows are marked, and whoever reads them; and the changes that are told lead from
+    each version to each later one."""
     name = f"t{uuid.uuid4().hex[:12]}"
     numbered = [{"id": i, "a": a, "b": b, "s": s} for i, (a, b, s) in enumerate(rows)]
     whole = pa.Table.from_pylist(numbered, SCHEMA)
-    table = embedded_lake.create_table(f"statements.{name}", SCHEMA)
+    tables = {
+        namespace: embedded_lake.create_table(f"{namespace}.{name}", SCHEMA, properties=properties)
+        for namespace, properties in LAYOUTS.items()
+    }
     for part in range(files):
         if (piece := whole.filter(pa.array([i % files == part for i in range(len(rows))]))).num_rows:
-            table.append(piece)
+            for table in tables.values():
+                table.append(piece)
     postgres.execute(f'CREATE TEMPORARY TABLE {name} (id bigint, a int, b int, s text COLLATE "C")')
     with postgres.cursor() as cursor:
         cursor.executemany(f"INSERT INTO {name} VALUES (%s, %s, %s, %s)", [tuple(r.values()) for r in numbered])
     for statement in statements:
         expected = postgres.execute(statement.replace("{t}", name)).fetchall()
-        text = statement.replace("{t}", f"statements.{name}").replace(f"statements.{name}.", f"{name}.")
-        found = [tuple(row) for row in embedded_lake.sql(text).collect()]
-        assert sorted(map(repr, found)) == sorted(map(repr, expected)), statement
-        after = [tuple(row.values()) for row in table.arrow().to_pylist()]
-        assert sorted(map(repr, after)) == sorted(map(repr, postgres.execute(f"SELECT * FROM {name}").fetchall()))
+        left = postgres.execute(f"SELECT * FROM {name}").fetchall()
+        for namespace, table in tables.items():
+            text = statement.replace("{t}", table.name).replace(f"{table.name}.", f"{name}.")
+            found = [tuple(row) for row in embedded_lake.sql(text).collect()]
+            assert sorted(map(repr, found)) == sorted(map(repr, expected)), (namespace, statement)
+            after = [tuple(row.values()) for row in table.arrow().to_pylist()]
+            assert sorted(map(repr, after)) == sorted(map(repr, left)), (namespace, statement)
+        assert_same_rows(Path(tables["marked"].location), tables["marked"].arrow(), READERS, spark=spark_session)
+    assert_it_leads_from_one_to_the_other(tables["marked"])
     postgres.execute(f"DROP TABLE {name}")

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Any
+from datetime import UTC, datetime
 from urllib.parse import unquote
 
 import msgspec
@@ -113,26 +112,31 @@ class ChangePlan:
         """Changes as snapshots, whose rows are those of the table and what is told of each."""
         told, derived = [f for f in files if f.kind is None], [f for f in files if f.kind is not None]
         return [
-            *([self._labelled(_with_type(self._snapshot), told, {})] if told or not derived else []),
-            *([self._labelled(self._snapshot, derived, _kinds(derived))] if derived else []),
+            *([_labelled(_with_type(self._snapshot), told, files_tell=True)] if told or not derived else []),
+            *([_labelled(self._snapshot, derived, files_tell=False)] if derived else []),
         ]
 
-    def _labelled(self, base: Snapshot, files: Sequence[ChangeFile], labels: Mapping[str, Any]) -> Snapshot:
-        columns = base.metadata.partition_columns
-        moments = [f"{one.timestamp:%Y-%m-%dT%H:%M:%S}.{one.timestamp.microsecond // 1000:03d}Z" for one in files]
-        snapshot = replace(base, files=presented([one.file for one in files], columns), predicate=None)
-        return labelled(
-            snapshot,
-            {
-                **labels,
-                COMMIT_VERSION: ("long", [str(one.version) for one in files]),
-                COMMIT_TIMESTAMP: ("timestamp", moments),
-            },
-        )
+
+def _labelled(base: Snapshot, files: Sequence[ChangeFile], *, files_tell: bool) -> Snapshot:
+    columns = base.metadata.partition_columns
+    snapshot = replace(base, files=presented([one.file for one in files], columns), predicate=None)
+    kinds = None if files_tell else [one.kind for one in files]
+    return labelled_as(snapshot, [one.version for one in files], [one.timestamp for one in files], kinds)
 
 
-def _kinds(files: Sequence[ChangeFile]) -> dict[str, tuple[str, list[str | None]]]:
-    return {CHANGE_TYPE: ("string", [one.kind for one in files])}
+def labelled_as(
+    snapshot: Snapshot, versions: Sequence[int], moments: Sequence[datetime], kinds: Sequence[str | None] | None
+) -> Snapshot:
+    """Files as changes: of which version, when, and what kind of change their rows are, if the files do not tell."""
+    times = [f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}Z" for at in moments]
+    return labelled(
+        snapshot,
+        {
+            **({} if kinds is None else {CHANGE_TYPE: ("string", kinds)}),
+            COMMIT_VERSION: ("long", [str(version) for version in versions]),
+            COMMIT_TIMESTAMP: ("timestamp", times),
+        },
+    )
 
 
 def _with_type(snapshot: Snapshot) -> Snapshot:

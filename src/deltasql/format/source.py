@@ -22,6 +22,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from deltasql.data.changes import changes_between, feed_columns
 from deltasql.errors import UsageError
 from deltasql.format.files import FilesPartition, LakeAddress, read_files, tasks_of
 from deltasql.format.stream import StreamReader
@@ -47,21 +48,39 @@ class Source(DataSource):
         return str(table)
 
     def _version(self) -> dict[str, Any]:
-        version, timestamp = self.options.get("versionAsOf"), self.options.get("timestampAsOf")
-        if version is not None and not version.isdigit():
-            raise UsageError(f"versionAsOf is a whole number, got {version!r}", value=version)
-        return {"version": None if version is None else int(version), "timestamp": timestamp}
+        version = self._whole_number("endingVersion" if self._reads_changes() else "versionAsOf")
+        return {"version": version, "timestamp": self.options.get("timestampAsOf")}
+
+    def _whole_number(self, option: str) -> int | None:
+        given = self.options.get(option)
+        if given is not None and not given.isdigit():
+            raise UsageError(f"{option} is a whole number, got {given!r}", value=given)
+        return None if given is None else int(given)
 
     def _snapshot(self) -> Snapshot:
         with self.address.open() as lake:
             snapshot: Snapshot = lake.table(self._table()).snapshot(**self._version())
             return snapshot
 
+    def _reads_changes(self) -> bool:
+        return str(self.options.get("readChangeFeed", "false")).lower() == "true"
+
+    def _changes(self) -> list[Snapshot]:
+        first = self._whole_number("startingVersion")
+        if first is None:
+            raise UsageError("say from which version on changes are read: option startingVersion")
+        with self.address.open() as lake:
+            state = lake.table(self._table()).state()
+            last = self._whole_number("endingVersion")
+            return changes_between(lake.store, state, first, last, self.address.storage_options)
+
     def schema(self) -> StructType:
-        return spark_schema(self._snapshot().metadata.schema_string)
+        text = self._snapshot().metadata.schema_string
+        return spark_schema(feed_columns(text) if self._reads_changes() else text)
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
-        return _Reader(self._snapshot(), self.address.storage_options)
+        snapshots = self._changes() if self._reads_changes() else [self._snapshot()]
+        return _Reader(snapshots, self.address.storage_options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         return BatchWriter.of(self.address, self._table(), schema, dict(self.options), overwrite=overwrite)
@@ -79,12 +98,13 @@ def spark_schema(schema_string: str) -> StructType:
 
 
 class _Reader(DataSourceReader):
-    def __init__(self, snapshot: Snapshot, options: Mapping[str, str]) -> None:
-        self._snapshot = snapshot
+    def __init__(self, snapshots: Sequence[Snapshot], options: Mapping[str, str]) -> None:
+        self._snapshots = snapshots
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        return tasks_of(self._snapshot) or [FilesPartition(self._snapshot)]
+        tasks = [task for snapshot in self._snapshots for task in tasks_of(snapshot)]
+        return tasks or [FilesPartition(self._snapshots[0])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_files(partition, self._options)

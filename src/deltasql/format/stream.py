@@ -14,10 +14,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from deltasql.catalog import connect
-from deltasql.core.actions import Add
 from deltasql.core.canonical import LoggedCommit
+from deltasql.core.feed import INSERTED
+from deltasql.data.changes import ChangeFile, ChangePlan, labelled_as
 from deltasql.errors import UnsupportedFeature, UsageError
-from deltasql.format.files import LakeAddress, read_files, tasks_of
+from deltasql.format.files import FilesPartition, LakeAddress, read_files, tasks_of
 from deltasql.format.limits import LIMITS, ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 from deltasql.store import Snapshot
 from deltasql.store.files import presented
@@ -36,6 +37,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._starting = given.get("startingversion")
         self._skip_changes = given.get("skipchangecommits", "false").lower() == "true"
         self._most = _positive(given.get("maxfilespertrigger"), table)
+        self._feed = given.get("readchangefeed", "false").lower() == "true"
         if self._most and not LIMITS:
             raise UsageError(f"table {table}: maxFilesPerTrigger needs Spark 4.2: update it, or leave the option out")
         self._last: int | None = None
@@ -46,7 +48,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _planning(self) -> _Planner:
         if self._planner is None:
-            self._planner = _Planner(self._address, self._table, skip_changes=self._skip_changes)
+            planner = _FeedPlanner if self._feed else _Planner
+            self._planner = planner(self._address, self._table, skip_changes=self._skip_changes)
         return self._planner
 
     def initialOffset(self) -> Offset:
@@ -131,10 +134,10 @@ class _Planner:
             if position["index"] + taken < count:
                 return _at(position["version"], position["index"] + taken, snapshot=True)
             position = _at(position["version"] + 1)
-        for version, adds in self._added(position["version"], head):
-            left = len(adds) - (position["index"] if version == position["version"] else 0)
+        for version, found in self._told(position["version"], head):
+            left = len(found) - (position["index"] if version == position["version"] else 0)
             if left > files:
-                return _at(version, len(adds) - left + files)
+                return _at(version, len(found) - left + files)
             files -= left
         return _at(max(head + 1, position["version"]))
 
@@ -144,17 +147,21 @@ class _Planner:
         if start["snapshot"]:
             whole = self._initial_snapshot(first)
             stop = end["index"] if end["snapshot"] else whole.files.num_rows
-            tasks += tasks_of(replace(whole, files=whole.files.slice(index, stop - index)))
+            tasks += self._initial_tasks(replace(whole, files=whole.files.slice(index, stop - index)))
             first, index = first + 1, 0
         if end["snapshot"]:
             return tasks
-        adds: list[Add] = []
-        for version, found in self._added(first, end["version"] if end["index"] else end["version"] - 1):
+        files: list[Any] = []
+        for version, found in self._told(first, end["version"] if end["index"] else end["version"] - 1):
             begin = index if version == first else 0
-            adds += found[begin : end["index"] if version == end["version"] else None]
-        return tasks + tasks_of(
-            replace(self._snapshot, files=presented(adds, self._snapshot.metadata.partition_columns))
-        )
+            files += found[begin : end["index"] if version == end["version"] else None]
+        return tasks + self._tasks(files)
+
+    def _initial_tasks(self, part: Snapshot) -> list[FilesPartition]:
+        return tasks_of(part)
+
+    def _tasks(self, files: Sequence[Any]) -> list[FilesPartition]:
+        return tasks_of(replace(self._snapshot, files=presented(files, self._snapshot.metadata.partition_columns)))
 
     def _initial_snapshot(self, version: int) -> Snapshot:
         """Its files in an order that is the same whenever they are read: offsets count them, and outlive the query."""
@@ -163,19 +170,18 @@ class _Planner:
             self._initial = version, replace(found, files=found.files.sort_by("path"))
         return self._initial[1]
 
-    def _added(self, first: int, last: int) -> Iterator[tuple[int, list[Add]]]:
-        """The files that each version adds rows with."""
+    def _told(self, first: int, last: int) -> Iterator[tuple[int, Sequence[Any]]]:
+        """The files whose rows the stream gets of each version."""
         state = self._table.state()
         for start in range(first, last + 1, _VERSIONS_AT_ONCE):
             versions = range(start, min(start + _VERSIONS_AT_ONCE, last + 1))
             for version, commit in sorted(self._lake.store.commits(state, versions).items()):
                 yield version, self._rows_of(commit)
 
-    def _rows_of(self, commit: LoggedCommit) -> list[Add]:
+    def _rows_of(self, commit: LoggedCommit) -> Sequence[Any]:
+        """Those that it adds."""
         name = self._table.name
-        schema = commit.metadata.schema_string if commit.metadata else None
-        if schema is not None and schema != self._snapshot.metadata.schema_string:
-            self._refuse_schema(commit, name)
+        self._check_schema(commit, name)
         if any(remove.data_change for remove in commit.removes):
             if self._skip_changes:
                 return []
@@ -186,10 +192,35 @@ class _Planner:
             )
         return [add for add in commit.adds if add.data_change]
 
-    def _refuse_schema(self, commit: LoggedCommit, name: str) -> None:
+    def _check_schema(self, commit: LoggedCommit, name: str) -> None:
         """A version before the stream began is read by the schema of today; a later one changes it under the stream."""
-        if commit.version > self._snapshot.version:
+        schema = commit.metadata.schema_string if commit.metadata else None
+        changes = schema is not None and schema != self._snapshot.metadata.schema_string
+        if changes and commit.version > self._snapshot.version:
             raise UnsupportedFeature(
                 f"table {name}: version {commit.version} changes the schema: start the stream again to read on with it",
                 table=name,
             )
+
+
+class _FeedPlanner(_Planner):
+    """The same for a stream of changes: of each version what it did to rows; what was there before came in."""
+
+    def __init__(self, address: LakeAddress, table: str, *, skip_changes: bool) -> None:
+        super().__init__(address, table, skip_changes=skip_changes)
+        self._plan = ChangePlan(self._snapshot, address.storage_options)
+        self._plan.check(self._snapshot.metadata, self._snapshot.version)
+
+    def _rows_of(self, commit: LoggedCommit) -> Sequence[ChangeFile]:
+        self._check_schema(commit, self._table.name)
+        return self._plan.files_of(commit)
+
+    def _tasks(self, files: Sequence[Any]) -> list[FilesPartition]:
+        return [task for snapshot in self._plan.snapshots(files) for task in tasks_of(snapshot)]
+
+    def _initial_tasks(self, part: Snapshot) -> list[FilesPartition]:
+        (commit,) = self._lake.store.commits(self._table.state(), [part.version]).values()
+        count = part.files.num_rows
+        whole = replace(part, metadata=self._snapshot.metadata)
+        versions, moments = [part.version] * count, [commit.committed_at] * count
+        return tasks_of(labelled_as(whole, versions, moments, [INSERTED] * count))

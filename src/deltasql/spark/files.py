@@ -69,9 +69,12 @@ class SnapshotFiles:
         a Delta table have null there."""
         return [{**f, "metadata": _without(f.get("metadata") or {}, _FILLED_IN)} for f in self.fields]
 
-    def altered_fields(self) -> list[Json]:
-        """Those that `read_fields` has otherwise."""
-        return [f for f in self.fields if _FILLED_IN in (f.get("metadata") or {})]
+
+def altered_fields(schema_string: str) -> list[Json]:
+    """The fields of a schema that `SnapshotFiles.read_fields` has otherwise."""
+    if _FILLED_IN not in schema_string:
+        return []
+    return [f for f in json.loads(schema_string)["fields"] if _FILLED_IN in (f.get("metadata") or {})]
 
 
 def _without(metadata: Json, key: str) -> Json:

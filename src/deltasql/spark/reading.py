@@ -15,7 +15,7 @@ from deltasql.data.labelled import labelled
 from deltasql.data.vectors import bitmaps, descriptors, parted
 from deltasql.objects import Directory
 from deltasql.spark.fileindex import indexed
-from deltasql.spark.files import READ_OPTIONS, SnapshotFiles
+from deltasql.spark.files import READ_OPTIONS, SnapshotFiles, altered_fields
 from deltasql.spark.hadoop import hadoop_options
 from deltasql.spark.places import FILE, ROW, places
 from deltasql.spark.plain import plain
@@ -38,7 +38,7 @@ def read_snapshot(
     `options` are those of the object store; `row_ids` adds the columns `FILE` and `ROW`, which tell a row's place."""
     asked = options or {}
     reading = _Reading(spark, fast, asked, row_ids)
-    found = _with_metadata(reading.rows(snapshot), SnapshotFiles.of(snapshot))
+    found = _with_metadata(reading.rows(snapshot), snapshot)
     if where is None:
         return found
     return found.alias(snapshot.name.rpartition(".")[2]).where(where)
@@ -90,9 +90,9 @@ def is_read_by_workers(spark: SparkSession, snapshot: Snapshot, options: Mapping
     return told is None or not has_file_system(spark, snapshot.location, options)
 
 
-def _with_metadata(data: DataFrame, files: SnapshotFiles) -> DataFrame:
+def _with_metadata(data: DataFrame, snapshot: Snapshot) -> DataFrame:
     """Give columns back the metadata that Spark must not see while it reads."""
-    altered = {field["name"]: field["metadata"] for field in files.altered_fields()}
+    altered = {field["name"]: field["metadata"] for field in altered_fields(snapshot.metadata.schema_string)}
     if not altered:
         return data
     columns = {name: F.col(quoted(name)) for name in data.columns}
