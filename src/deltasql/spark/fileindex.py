@@ -19,10 +19,12 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from deltasql.core.constraints import quoted
 from deltasql.core.fit import nullable
 from deltasql.core.partition_values import Stored
 from deltasql.core.schema import struct_type
 from deltasql.spark.files import Json, SnapshotFiles
+from deltasql.spark.places import ROW
 from deltasql.spark.session import is_classic
 
 _log = logging.getLogger(__name__)
@@ -30,22 +32,27 @@ _CLASS = "deltasql.SnapshotFileIndex"
 _compiled: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
-def indexed(spark: SparkSession, files: SnapshotFiles, options: Mapping[str, str]) -> DataFrame | None:
-    """The rows of a snapshot, or None where Spark does not take the index."""
+def indexed(
+    spark: SparkSession, files: SnapshotFiles, options: Mapping[str, str], *, numbered: bool = False
+) -> DataFrame | None:
+    """The rows of a snapshot, or None where Spark does not take the index. With `numbered` their numbers in their files
+    come in the column `ROW`, and `_metadata` is not to be had."""
     if not is_classic(spark):
         _log.debug("table %s: a Spark Connect session takes no file index", files.table)
         return None
     try:
-        return _read(spark, files, options)
+        return _read(spark, files, options, numbered=numbered)
     except Exception as error:
         # Whatever it is, the other way does not depend on it.
         _log.debug("table %s: Spark %s takes no file index: %r", files.table, spark.version, error)
         return None
 
 
-def _read(spark: SparkSession, files: SnapshotFiles, options: Mapping[str, str]) -> DataFrame:
+def _read(spark: SparkSession, files: SnapshotFiles, options: Mapping[str, str], *, numbered: bool) -> DataFrame:
     jvm: Any = spark._jvm
-    schema = _struct(jvm, files.read_fields())
+    number = _number_column(jvm) if numbered else ""
+    more = [{"name": number, "type": "long", "nullable": True, "metadata": {}}] if numbered else []
+    schema = _struct(jvm, [*files.read_fields(), *more])
     partitions = _struct(jvm, files.partition_fields)
     packed = pack(files)
     arguments = spark.sparkContext._gateway.new_array(jvm.Object, 3)
@@ -61,7 +68,18 @@ def _read(spark: SparkSession, files: SnapshotFiles, options: Mapping[str, str])
         jvm.PythonUtils.toScalaMap(dict(options)),
         spark._jsparkSession,
     )
-    return DataFrame(spark._jsparkSession.baseRelationToDataFrame(relation), spark)
+    rows = DataFrame(spark._jsparkSession.baseRelationToDataFrame(relation), spark)
+    if not numbered:
+        return rows
+    # One call: each Column that Python makes is several.
+    return rows.selectExpr(*(quoted(field["name"]) for field in files.fields), f"{quoted(number)} AS {quoted(ROW)}")
+
+
+def _number_column(jvm: Any) -> str:
+    """The column that Spark fills with numbers of rows, and makes `_metadata.row_index` of. By its own name it costs half
+    as much: no struct is made."""
+    format_ = jvm.org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat
+    return str(format_.ROW_INDEX_TEMPORARY_COLUMN_NAME())
 
 
 def _struct(jvm: Any, fields: Sequence[Json]) -> Any:

@@ -61,12 +61,13 @@ class _Reading:
         rest = self._without_deleted(marked)
         return self._scan(clean, row_ids=self.row_ids).union(rest) if clean.files.num_rows else rest
 
-    def _scan(self, snapshot: Snapshot, *, row_ids: bool) -> DataFrame:
+    def _scan(self, snapshot: Snapshot, *, row_ids: bool, numbered: bool = False) -> DataFrame:
+        """The rows of all files, with `FILE` and `ROW`, or at least with `ROW`, if they are asked for."""
         files = SnapshotFiles.of(snapshot)
         reading = {**READ_OPTIONS, **(hadoop_options(snapshot.location, self.options) or {})}
-        rows = indexed(self.spark, files, reading) if self.fast else None
+        rows = indexed(self.spark, files, reading, numbered=numbered and not row_ids) if self.fast else None
         if rows is None:
-            return plain(self.spark, files, reading, row_ids=row_ids)
+            return plain(self.spark, files, reading, row_ids=row_ids or numbered)
         return rows.select("*", *places(rows)) if row_ids else rows
 
     def _without_deleted(self, marked: Snapshot) -> DataFrame:
@@ -76,12 +77,11 @@ class _Reading:
         numbers = pa.array(range(len(deleted)), pa.int32())
         words = pa.table({_NUMBER: numbers, _WORDS: pa.array(list(map(words_of, deleted)), pa.list_(pa.int64()))})
         numbered = labelled(marked, {_NUMBER: ("integer", [str(number) for number in range(len(deleted))])})
-        rows = self._scan(numbered, row_ids=True)
-        word = F.get(F.col(_WORDS), F.shiftright(F.col(ROW), 6).cast("int"))
-        bit = F.getbit(word, F.col(ROW).bitwiseAND(63).cast("int"))
-        left = rows.join(F.broadcast(self.spark.createDataFrame(words)), _NUMBER).where(F.coalesce(bit, F.lit(0)) == 0)
+        rows = self._scan(numbered, row_ids=self.row_ids, numbered=True)
+        bit = f"getbit(get({_WORDS}, int(shiftright({ROW}, 6))), int({ROW} & 63))"
+        left = rows.join(F.broadcast(self.spark.createDataFrame(words)), _NUMBER).where(f"coalesce({bit}, 0) = 0")
         gone = {_NUMBER, *(() if self.row_ids else (FILE, ROW))}
-        return left.select(*(F.col(quoted(name)) for name in rows.columns if name not in gone))
+        return left.selectExpr(*(quoted(name) for name in rows.columns if name not in gone))
 
 
 def is_read_by_workers(spark: SparkSession, snapshot: Snapshot, options: Mapping[str, str]) -> bool:
