@@ -42,7 +42,7 @@ def _scan(lake: deltasql.Lake) -> Result:
     for table in (clean, marked):
         lake.drop_table(table.name, purge=True)
     text = "scan of 10M rows of which 1 % are deleted, beside the clean scan"
-    return at_most(SUITE, text, spent["ours"], spent["theirs"], 1.15, note="each row finds its bit by a broadcast join")
+    return at_most(SUITE, text, spent["ours"], spent["theirs"], 1.15, note="numbering the rows, and one bit for each")
 
 
 def _compaction(lake: deltasql.Lake, folder: Path) -> Result:

@@ -76,8 +76,8 @@ def _read(spark: SparkSession, files: SnapshotFiles, options: Mapping[str, str],
 
 
 def _number_column(jvm: Any) -> str:
-    """The column that Spark fills with numbers of rows, and makes `_metadata.row_index` of. By its own name it costs half
-    as much: no struct is made."""
+    """The column that Spark fills with numbers of rows, and makes `_metadata.row_index` of. By its own name it costs
+    half as much: no struct is made."""
     format_ = jvm.org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat
     return str(format_.ROW_INDEX_TEMPORARY_COLUMN_NAME())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -22,7 +23,7 @@ from deltasql.spark.plain import plain
 from deltasql.spark.remote import has_file_system, read_by_workers
 from deltasql.store import Snapshot
 
-_NUMBER, _WORDS = "__deltasql_number", "__deltasql_words"
+_START, _END, _WORDS = "__deltasql_start", "__deltasql_end", "__deltasql_words"
 
 
 def read_snapshot(
@@ -71,16 +72,18 @@ class _Reading:
         return rows.select("*", *places(rows)) if row_ids else rows
 
     def _without_deleted(self, marked: Snapshot) -> DataFrame:
-        """Each row finds the bits of its file by the file's number: a word for 64 rows."""
+        """All files' bits are one array, a word for 64 rows, which every task gets; each file knows its part of it."""
         vectors = [vector for vector in descriptors(marked.files) if vector is not None]
-        deleted = bitmaps(Directory(marked.location, self.options), vectors, marked.name)
-        numbers = pa.array(range(len(deleted)), pa.int32())
-        words = pa.table({_NUMBER: numbers, _WORDS: pa.array(list(map(words_of, deleted)), pa.list_(pa.int64()))})
-        numbered = labelled(marked, {_NUMBER: ("integer", [str(number) for number in range(len(deleted))])})
-        rows = self._scan(numbered, row_ids=self.row_ids, numbered=True)
-        bit = f"getbit(get({_WORDS}, int(shiftright({ROW}, 6))), int({ROW} & 63))"
-        left = rows.join(F.broadcast(self.spark.createDataFrame(words)), _NUMBER).where(f"coalesce({bit}, 0) = 0")
-        gone = {_NUMBER, *(() if self.row_ids else (FILE, ROW))}
+        words = list(map(words_of, bitmaps(Directory(marked.location, self.options), vectors, marked.name)))
+        ends = np.cumsum([len(one) for one in words]).tolist()
+        starts = [end - len(one) for end, one in zip(ends, words, strict=True)]
+        known = {_START: ("long", [str(start) for start in starts]), _END: ("long", [str(end) for end in ends])}
+        rows = self._scan(labelled(marked, known), row_ids=self.row_ids, numbered=True)
+        whole = pa.table({_WORDS: pa.array([np.concatenate(words)], pa.list_(pa.int64()))})
+        word = F.get(self.spark.createDataFrame(whole).scalar(), F.expr(f"int({_START} + shiftright({ROW}, 6))"))
+        is_set = F.getbit(word, F.expr(f"int({ROW} & 63)")) == 1
+        left = rows.where(F.expr(f"{_START} + shiftright({ROW}, 6) >= {_END}") | ~is_set)
+        gone = {_START, _END, *(() if self.row_ids else (FILE, ROW))}
         return left.selectExpr(*(quoted(name) for name in rows.columns if name not in gone))
 
 
