@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from deltasql import requests
 from deltasql.changing import Outcome
-from deltasql.core.actions import Action
-from deltasql.core.changes import Reads, TableState
+from deltasql.core.actions import Action, Cdc
+from deltasql.core.changes import Changes, Reads, TableState
 from deltasql.data.inputs import is_spark_frame
 from deltasql.data.scan import scan
 from deltasql.errors import CommitOutcomeUnknown, DeltaSqlError, MirrorFailure, TableExists, UsageError
@@ -129,10 +129,24 @@ class Transaction:
         reads: Reads | None = None,
     ) -> None:
         """Stage actions by hand. The table is a name, a Table or a deltasql:// URI."""
-        txn, _ = self._begun(table)
+        txn, lake = self._begun(table)
         state = self._state(table)
-        txn.stage_on(state, actions, expected_version, reads=reads)
+        given: Any = list(actions) if isinstance(actions, Iterable) else actions
+        more = self._feed_of(txn, lake, state, Changes.of(given, state.name))
+        written = [one.path for one in more]
+        txn.stage_on(state, [*given, *more], expected_version, reads=reads, written=written)
         self._name(table, state)
+
+    def _feed_of(self, txn: MultiTableTransaction, lake: Lake, state: TableState, given: Changes) -> list[Cdc]:
+        """What a table's change data feed has to tell besides, once one of several statements is told by files of
+        changes."""
+        if not txn.staged(state).cdc and not (given.cdc and txn.staged(state).num_files):
+            return []
+        self._wrote = True
+        adds = [add for add in given.adds if add.data_change]
+        removes = [remove for remove in given.removes if remove.data_change]
+        told = lake.writer.complete_feed(txn, state, adds, removes, given.cdc)
+        return [one for one in told if one not in given.cdc]
 
     def write(self, table: str | Table, df: Any, mode: str = "append", **options: Any) -> Mapping[str, str]:
         """Write rows to a table: appended, or with mode="overwrite" in place of others. The options are those of

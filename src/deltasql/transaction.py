@@ -7,6 +7,7 @@ import json
 import logging
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import version as package_version
@@ -464,8 +465,9 @@ def _files_of(changes: Changes, state: TableState) -> Iterator[str]:
     """Every file that changes bring, those of deletion vectors included."""
     for add in changes.adds:
         yield add.path
-        if add.deletion_vector is not None and (path := file_of(add.deletion_vector, state.location, state.name)):
-            yield path
+        with suppress(ValidationError):  # a vector that we did not write, of a file that nobody finds
+            if add.deletion_vector is not None and (path := file_of(add.deletion_vector, state.location, state.name)):
+                yield path
     yield from (cdc.path for cdc in changes.cdc)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import deltasql
@@ -54,6 +55,16 @@ def test_transactions(lake: deltasql.Lake, make_table: Make, run: Callable[..., 
     for part in ("both", "ada", a.name, b.name, "WRITE"):
         assert part in text
     assert "is not the id of a transaction" in run("tx", "show", "nonsense", ok=False)
+
+
+def test_optimize(make_table: Make, run: Callable[..., str]) -> None:
+    table = make_table(schema="id BIGINT")
+    for n in range(3):
+        table.append(pa.table({"id": [n]}))
+    assert run("optimize", table.name).startswith(f"{table.name}: 3 files (")
+    assert "no files worth rewriting" in run("optimize", table.name, "--where", "id > 0")
+    assert json.loads(run("optimize", table.name, "--target-size", "1MiB", "--json"))["version"] == 4
+    assert "target_size is a size such as" in run("optimize", table.name, "--target-size", "big", ok=False)
 
 
 def test_listings(lake: deltasql.Lake, make_table: Make, run: Callable[..., str]) -> None:

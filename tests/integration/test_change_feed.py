@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -146,6 +147,19 @@ class TestTransactions:
         assert told(table.changes(0)) == theirs(table, spark_session)
         assert_it_leads_from_one_to_the_other(table)
 
+    def test_what_is_staged_by_hand(self, table: deltasql.Table, lake: deltasql.Lake) -> None:
+        for name in ("before.parquet", "after.parquet"):
+            pq.write_table(numbers(100 if name[0] == "b" else 200, 3), Path(table.location) / name)
+        size = (Path(table.location) / "after.parquet").stat().st_size
+        adds = [deltasql.Add(n, size, 0, stats='{"numRecords":3}') for n in ("before.parquet", "after.parquet")]
+        with lake.begin() as tx:
+            tx.stage(table, adds[:1])
+            tx.update(table, {"n": "1"}, where="id = 1")
+            tx.stage(table, adds[1:])
+        inserted = [i for _, kind, i, _ in told(table.changes(2)) if kind == "insert"]
+        assert inserted == [100, 101, 102, 200, 201, 202]
+        assert_it_leads_from_one_to_the_other(table)
+
     def test_whole_files_after_parts(self, make_table: Make, lake: deltasql.Lake) -> None:
         table = make_table(schema="id BIGINT, part STRING, n INT", partition_by=["part"], properties=FEED)
         table.append(numbers(0, 10))
@@ -195,6 +209,22 @@ def test_what_is_refused(make_table: Make, lake: deltasql.Lake) -> None:
             make_table("other", schema=f"id BIGINT, {name} STRING", properties=FEED)
 
 
+def test_what_was_cleaned_up(make_table: Make, lake: deltasql.Lake) -> None:
+    """Of files that may be gone it is looked whether they are."""
+    table = make_table(
+        schema="id BIGINT, part STRING, n INT",
+        properties=FEED | {"delta.deletedFileRetentionDuration": "interval 0 seconds"},
+    )
+    table.append(numbers(0, 5))
+    table.update({"n": "1"}, where="id = 1")
+    assert table.changes(1).count() == 7
+    (gone,) = Path(table.location).rglob("_change_data/**/*.parquet")
+    gone.unlink()
+    with pytest.raises(deltasql.StorageError, match=r"what version 2 did is no longer there.*Ask for later versions"):
+        table.changes(1)
+    assert told(table.changes(1, 1)) == [(1, "insert", i, 0) for i in range(5)]
+
+
 class TestFormat:
     @pytest.fixture
     def spark(self, spark_session: SparkSession, lake: deltasql.Lake) -> SparkSession:
@@ -235,6 +265,14 @@ class TestFormat:
         run("now")
         assert sorted(seen["now"]) == sorted((3, "insert", r["id"], r["n"]) for r in table.arrow().to_pylist())
         table.delete(where="id = 9")
+        early = make_table("early", schema="id BIGINT, part STRING, n INT")
+        early.append(numbers(0, 5))
+        early.lake.sql(f"ALTER TABLE {early.name} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')")
+        options = {"readChangeFeed": "true", "startingVersion": "1"}
+        frame = spark.readStream.format("deltasql").options(**options).load(early.name)
+        query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "early"))
+        with pytest.raises(Exception, match="changes of version 1 were not recorded"):
+            query.trigger(availableNow=True).start().awaitTermination()
         for start, found in seen.items():
             found.clear()
             run(start)

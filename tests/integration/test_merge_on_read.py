@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import deltasql
+from deltasql.spark import reading
 from tests.readers import assert_same_rows, read, rows
 
 pytestmark = pytest.mark.usefixtures("spark_session")
@@ -169,6 +170,27 @@ def test_large_vectors_get_a_file(make_table: Make, spark_session: SparkSession)
     assert json.loads(file["stats"])["numRecords"] == 20_000
     assert table.arrow().num_rows == 20_000 - vector["cardinality"]
     assert_read_alike(table, spark_session)
+
+
+def test_vectors_that_are_too_large_for_all_tasks(
+    table: deltasql.Table, monkeypatch: pytest.MonkeyPatch, spark_session: SparkSession
+) -> None:
+    """Tasks read them by themselves."""
+    monkeypatch.setattr(reading, "_MOST_WORDS", 0)
+    table.delete(where="id IN (3, 150)")
+    table.update({"n": "1"}, where="id IN (3, 4, 151)")
+    assert_read_alike(table, spark_session)
+    assert {row["id"] for row in table.df(where="n = 1").collect()} == {4, 151}
+
+
+def test_a_vector_that_nobody_could_read(table: deltasql.Table, lake: deltasql.Lake) -> None:
+    (path, *_) = table.files()["path"].to_pylist()
+    for kind, text in (("p", "file:///elsewhere.bin"), ("u", "../" + "0" * 20), ("x", "what")):
+        vector = deltasql.DeletionVector(kind, text, 10, 1, 1)
+        add = deltasql.Add(path, 100, 0, stats='{"numRecords":100}', deletion_vector=vector)
+        with pytest.raises(deltasql.ValidationError, match="deletion vector"), lake.begin() as tx:
+            tx.stage(table, [deltasql.Remove(path), add])
+    assert table.version == 2
 
 
 def test_by_alter_table(make_table: Make, lake: deltasql.Lake) -> None:

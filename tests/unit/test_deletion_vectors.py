@@ -22,6 +22,7 @@ from deltasql.core.deletion_vectors import (
     from_z85,
     inline,
     inline_bytes,
+    num_words,
     numbers_of,
     span_of,
     unframed,
@@ -68,10 +69,12 @@ def test_what_is_no_bitmap(data: bytes) -> None:
         decode(data)
 
 
-@given(st.sets(st.integers(0, 300), max_size=40))
+@given(st.sets(st.integers(0, 300) | st.integers(10_000, 10_300), max_size=40))
 def test_words(numbers: set[int]) -> None:
-    words = words_of(bitmap_of(numbers)).view(np.uint64).tolist()
-    assert {64 * i + bit for i, word in enumerate(words) for bit in range(64) if word >> bit & 1} == numbers
+    first, words = words_of(bitmap_of(numbers))
+    assert num_words(bitmap_of(numbers)) == len(words)
+    found = enumerate(words.view(np.uint64).tolist(), first)
+    assert {64 * i + bit for i, word in found for bit in range(64) if word >> bit & 1} == numbers
 
 
 @given(st.sets(st.integers(0, 100)), st.integers(0, 60), st.integers(0, 60))
@@ -115,6 +118,20 @@ def test_nothing_outside_the_table_is_read(tmp_path: Path, path: str) -> None:
     vector = DeletionVector("p", path.format(root=tmp_path), 10, 1, 1)
     with pytest.raises(deltasql.ValidationError, match="outside the table's location"):
         file_of(vector, str(tmp_path), "t")
+
+
+@pytest.mark.parametrize("prefix", ["..", "../../x", "/etc", "a/b", "s3:", ".hidden", "a\\b"])
+def test_a_prefix_is_one_directory(tmp_path: Path, prefix: str) -> None:
+    (one,) = vectors_in(tmp_path, {1})
+    vector = DeletionVector("u", prefix + one.path_or_inline_dv, one.size_in_bytes, 1, one.offset)
+    with pytest.raises(deltasql.ValidationError, match="names no file of deletion vectors"):
+        file_of(vector, str(tmp_path), "t")
+
+
+def test_damage_in_the_log_is_told(tmp_path: Path) -> None:
+    for text in ("wi5b=000010000siXQKl0rr91000f55c8X", '"' * 40, ""):
+        with pytest.raises(deltasql.StorageError, match="table t: a deletion vector in the log is damaged"):
+            bitmaps(Directory(str(tmp_path), {}), [DeletionVector("i", text, 40, 6)], "t")
 
 
 def test_damage_is_told(tmp_path: Path) -> None:

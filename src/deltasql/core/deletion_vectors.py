@@ -7,6 +7,7 @@ small. docs/explanation/merge-on-read.md tells how they are used.
 from __future__ import annotations
 
 import base64
+import re
 import struct
 import zlib
 from collections.abc import Iterable
@@ -30,6 +31,8 @@ MOST_INLINE = 512
 _PORTABLE, _NATIVE = struct.pack("<I", 1681511377), struct.pack(">I", 1681511376)
 _VERSION = b"\x01"
 _UUID_CHARACTERS = 20
+_PREFIX = re.compile(r"[^/.\\:][^/\\:]*")
+"""Of a directory below the table."""
 # Z85, which Python has from 3.13 on, is the base 85 of RFC 1924 with other characters.
 _RFC1924 = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
 _Z85 = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
@@ -67,7 +70,10 @@ def decode(data: bytes) -> BitMap64:
         found: BitMap64 = BitMap64.deserialize(data[4:])
         return found
     if data.startswith(_NATIVE):
-        return _native(data[4:])
+        try:
+            return _native(data[4:])
+        except struct.error as error:
+            raise ValueError(str(error)) from error
     raise ValueError(f"no bitmap begins with {data[:4].hex()}")
 
 
@@ -117,25 +123,40 @@ def inline_bytes(vector: DeletionVector) -> bytes:
     return from_z85(vector.path_or_inline_dv)[: vector.size_in_bytes]
 
 
+def check_confined(vector: DeletionVector, location: str, table: str) -> None:
+    """Refuse a vector that lies elsewhere than below its table, or nobody knows where."""
+    text = vector.path_or_inline_dv
+    if vector.storage_type == IN_FILE:
+        prefix = text[:-_UUID_CHARACTERS]
+        if prefix and not _PREFIX.fullmatch(prefix):
+            raise _no_file(text, table)
+    elif vector.storage_type == ABSOLUTE:
+        _below(text, location, table)
+    elif vector.storage_type != INLINE:
+        raise ValidationError(
+            f"table {table}: a deletion vector is kept as 'u', 'i' or 'p', and not as {vector.storage_type!r}: upgrade "
+            f"deltasql",
+            table=table,
+            value=vector.storage_type,
+        )
+
+
 def file_of(vector: DeletionVector, location: str, table: str) -> str | None:
     """The path of a vector's file below the table, as a file system has it; none if it has no file."""
+    check_confined(vector, location, table)
     text = vector.path_or_inline_dv
     if vector.storage_type == INLINE:
         return None
-    if vector.storage_type == IN_FILE:
-        prefix, name = text[:-_UUID_CHARACTERS], text[-_UUID_CHARACTERS:]
-        try:
-            return _path(prefix, UUID(bytes=from_z85(name)))
-        except ValueError as error:
-            raise ValidationError(f"table {table}: {text!r} names no file of deletion vectors", value=text) from error
     if vector.storage_type == ABSOLUTE:
         return _below(text, location, table)
-    raise ValidationError(
-        f"table {table}: a deletion vector is kept as 'u', 'i' or 'p', and not as {vector.storage_type!r}: upgrade "
-        f"deltasql",
-        table=table,
-        value=vector.storage_type,
-    )
+    try:
+        return _path(text[:-_UUID_CHARACTERS], UUID(bytes=from_z85(text[-_UUID_CHARACTERS:])))
+    except ValueError as error:
+        raise _no_file(text, table) from error
+
+
+def _no_file(text: str, table: str) -> ValidationError:
+    return ValidationError(f"table {table}: {text!r} names no file of deletion vectors", table=table, value=text)
 
 
 def _below(uri: str, location: str, table: str) -> str:
@@ -215,11 +236,16 @@ def checked(data: bytes, vector: DeletionVector) -> BitMap64:
     return rows
 
 
-def words_of(rows: BitMap64) -> Numbers:
-    """A bitmap as 64-bit words, up to the last one that has a bit."""
+def words_of(rows: BitMap64) -> tuple[int, Numbers]:
+    """A bitmap as 64-bit words, from the first one that has a bit, whose number is told, to the last."""
     if not rows:
-        return np.zeros(0, np.int64)
-    numbers = numbers_of(rows)
-    bits = np.zeros((int(numbers[-1]) // 64 + 1) * 64, np.uint8)
-    bits[numbers] = 1
-    return np.packbits(bits, bitorder="little").view("<i8")
+        return 0, np.zeros(0, np.int64)
+    first, last = rows.min() // 64, rows.max() // 64
+    bits = np.zeros((last - first + 1) * 64, np.uint8)
+    bits[numbers_of(rows) - first * 64] = 1
+    return first, np.packbits(bits, bitorder="little").view("<i8")
+
+
+def num_words(rows: BitMap64) -> int:
+    """How many words that takes."""
+    return int(rows.max() // 64 - rows.min() // 64 + 1) if rows else 0

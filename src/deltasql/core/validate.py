@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from deltasql.core.actions import Add, Cdc, Metadata, Remove
 from deltasql.core.changes import Changes, TableState, misfit
+from deltasql.core.deletion_vectors import check_confined
 from deltasql.core.feed import COLUMNS, FOLDER, has_feed
 from deltasql.core.partition_bounds import partition_bounds
 from deltasql.core.protocol import (
@@ -387,8 +388,11 @@ def _check_append_only(changes: Changes, metadata: Metadata | None, table: str) 
 
 
 def _check_vectors(changes: Changes, state: TableState) -> None:
-    if any(changes.of_adds("deletion_vector")):
+    vectors = [vector for vector in changes.of_adds("deletion_vector") if vector is not None]
+    if vectors:
         _require("deletionVectors", "a deletion vector", changes, state)
+    for vector in vectors:
+        check_confined(vector, state.location, state.name)
 
 
 def _check_domains(changes: Changes, state: TableState) -> None:

@@ -7,8 +7,9 @@ came or went, and of a file that got another deletion vector those that are in o
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from urllib.parse import unquote
 
 import msgspec
@@ -20,6 +21,7 @@ from deltasql.core.changes import TableState
 from deltasql.core.deletion_vectors import encode, inline
 from deltasql.core.feed import CHANGE_TYPE, COLUMNS, COMMIT_TIMESTAMP, COMMIT_VERSION, DELETED, INSERTED, has_feed
 from deltasql.core.fit import parse_struct
+from deltasql.core.intervals import property_interval
 from deltasql.core.schema import changed_types
 from deltasql.data.labelled import labelled
 from deltasql.data.statements import num_records
@@ -30,6 +32,7 @@ from deltasql.store import Snapshot, Store
 from deltasql.store.files import presented
 
 _VERSIONS_AT_ONCE = 100
+_THREADS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +111,19 @@ class ChangePlan:
         size = remove.size if remove.size is not None else self._directory.size(unquote(remove.path))
         return Add(remove.path, size or 0, 0, remove.partition_values or {}, deletion_vector=remove.deletion_vector)
 
+    def check_there(self, files: Sequence[ChangeFile]) -> None:
+        """Refuse changes that were cleaned up. Young files are not: nobody may delete these."""
+        kept = property_interval(self._snapshot.properties, "delta.deletedFileRetentionDuration", timedelta(days=7))
+        old = [one for one in files if one.timestamp < datetime.now(UTC) - kept]
+        with ThreadPoolExecutor(_THREADS) as pool:
+            sizes = pool.map(lambda one: self._directory.size(unquote(one.file.path)), old)
+            for one, size in zip(old, sizes, strict=True):
+                if size is None:
+                    raise StorageError(
+                        f"table {self._snapshot.name}: what version {one.version} did is no longer there: "
+                        f"{one.file.path!r} was cleaned up. Ask for later versions"
+                    )
+
     def snapshots(self, files: Sequence[ChangeFile]) -> list[Snapshot]:
         """Changes as snapshots, whose rows are those of the table and what is told of each."""
         told, derived = [f for f in files if f.kind is None], [f for f in files if f.kind is not None]
@@ -166,6 +182,7 @@ def changes_between(
     plan = ChangePlan(shape_at(store, head, end), options)
     plan.check(shape_at(store, head, first).metadata, first)
     files = [file for _, found in changed_files(store, head, plan, first, end) for file in found]
+    plan.check_there(files)
     return plan.snapshots(files)
 
 

@@ -36,11 +36,13 @@ def bins(files: pa.Table, target: int, most_deleted: float) -> list[list[int]]:
     found: list[list[int]] = []
     for group in _by_partition(files, target, most_deleted).values():
         inside: list[_File] = []
+        size = 0.0
         for file in sorted(group, key=lambda one: (one.live, one.place)):
-            if inside and sum(one.live for one in inside) + file.live > target:
+            if inside and size + file.live > target:
                 found += _worthwhile(inside)
-                inside = []
+                inside, size = [], 0.0
             inside.append(file)
+            size += file.live
         found += _worthwhile(inside)
     return found
 

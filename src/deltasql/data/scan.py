@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -200,7 +201,9 @@ class _Reading:
 
     def _groups(self, file: pq.ParquetFile, part: _Part) -> list[int]:
         metadata = file.metadata
-        groups = [i for i in range(metadata.num_row_groups) if part.start <= _begin(metadata, i) < part.end]
+        # Wherever a group lies in the file, it comes in its turn: rows are numbered in this order.
+        begins = accumulate((_begin(metadata, i) for i in range(metadata.num_row_groups)), max)
+        groups = [i for i, begin in enumerate(begins) if part.start <= begin < part.end]
         predicate = self._snapshot.predicate
         return matching_groups(metadata, file.schema_arrow, groups, predicate) if predicate and groups else groups
 

@@ -42,7 +42,7 @@ def bitmaps(directory: Directory, vectors: Sequence[DeletionVector], table: str)
     for place, vector in enumerate(vectors):
         path = file_of(vector, directory.location, table)
         if path is None:
-            found[place] = _checked(inline_bytes(vector), vector, "the log", table)
+            found[place] = _inline(vector, table)
         else:
             places.setdefault(path, []).append(place)
 
@@ -84,16 +84,16 @@ def _spans(directory: Directory, path: str, spans: Sequence[tuple[int, int]], ta
 
 def _framed(framed: bytes, vector: DeletionVector, path: str, table: str) -> BitMap64:
     try:
-        return _checked(unframed(framed, vector), vector, path, table)
+        return checked(unframed(framed, vector), vector)
     except ValueError as error:
-        raise StorageError(f"table {table}: {path!r} is damaged: {error}") from error
+        raise StorageError(f"table {table}: a deletion vector in {path!r} is damaged: {error}") from error
 
 
-def _checked(data: bytes, vector: DeletionVector, where: str, table: str) -> BitMap64:
+def _inline(vector: DeletionVector, table: str) -> BitMap64:
     try:
-        return checked(data, vector)
+        return checked(inline_bytes(vector), vector)
     except ValueError as error:
-        raise StorageError(f"table {table}: a deletion vector in {where} is damaged: {error}") from error
+        raise StorageError(f"table {table}: a deletion vector in the log is damaged: {error}") from error
 
 
 # --- Of a snapshot

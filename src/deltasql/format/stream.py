@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from deltasql.catalog import connect
 from deltasql.core.canonical import LoggedCommit
 from deltasql.core.feed import INSERTED
-from deltasql.data.changes import ChangeFile, ChangePlan, labelled_as
+from deltasql.data.changes import ChangeFile, ChangePlan, labelled_as, shape_at
 from deltasql.errors import UnsupportedFeature, UsageError
 from deltasql.format.files import FilesPartition, LakeAddress, read_files, tasks_of
 from deltasql.format.limits import LIMITS, ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
@@ -210,10 +210,20 @@ class _FeedPlanner(_Planner):
         super().__init__(address, table, skip_changes=skip_changes)
         self._plan = ChangePlan(self._snapshot, address.storage_options)
         self._plan.check(self._snapshot.metadata, self._snapshot.version)
+        self._checked = False
+
+    def _told(self, first: int, last: int) -> Iterator[tuple[int, Sequence[Any]]]:
+        if not self._checked and first <= last:
+            state = self._table.state()
+            self._plan.check(shape_at(self._lake.store, state, first).metadata, first)
+            self._checked = True
+        return super()._told(first, last)
 
     def _rows_of(self, commit: LoggedCommit) -> Sequence[ChangeFile]:
         self._check_schema(commit, self._table.name)
-        return self._plan.files_of(commit)
+        files = self._plan.files_of(commit)
+        self._plan.check_there(files)
+        return files
 
     def _tasks(self, files: Sequence[Any]) -> list[FilesPartition]:
         return [task for snapshot in self._plan.snapshots(files) for task in tasks_of(snapshot)]

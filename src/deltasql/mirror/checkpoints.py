@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from deltasql.config import Config
 from deltasql.core.canonical import epoch_millis
-from deltasql.core.intervals import parse_interval
+from deltasql.core.intervals import property_interval
 from deltasql.mirror.checkpoint import Written, write_checkpoint
 from deltasql.mirror.hint import decode_hint, encode_hint
 from deltasql.mirror.layout import (
@@ -118,7 +118,7 @@ class Checkpoints:
         self._outbox.checkpointed(table, version)
 
     def _upload(self, table: MirroredTable, version: int, directory: Directory, path: str) -> Written:
-        retained = duration(table.properties, "delta.deletedFileRetentionDuration", _WEEK)
+        retained = property_interval(table.properties, "delta.deletedFileRetentionDuration", _WEEK)
         with tempfile.TemporaryDirectory(prefix="deltasql-") as scratch:
             file = Path(scratch) / "checkpoint.parquet"
             with self._store.contents(table.id, version) as contents:
@@ -135,15 +135,6 @@ def interval(table: MirroredTable, config: Config) -> int:
     return int(config.override(table.properties)["mirror.checkpoint_interval"])
 
 
-def duration(properties: Mapping[str, str], key: str, default: timedelta) -> timedelta:
-    """A duration among a table's properties."""
-    try:
-        return parse_interval(properties[key]) if key in properties else default
-    except ValueError:
-        _log.warning("%s = %r is no interval: %s is used", key, properties[key], default)
-        return default
-
-
 def _existing(directory: Directory, path: str) -> Written | None:
     """A checkpoint that is there already, from an attempt that was cut short afterwards or from another tool."""
     data = directory.get(path)
@@ -158,7 +149,7 @@ def retained_from(properties: Mapping[str, str]) -> datetime | None:
     """The midnight before which a log may be cleaned; none if it must not be."""
     if properties.get("delta.enableExpiredLogCleanup", "true").lower() == "false":
         return None
-    kept = duration(properties, "delta.logRetentionDuration", _LOG_RETENTION)
+    kept = property_interval(properties, "delta.logRetentionDuration", _LOG_RETENTION)
     return (datetime.now(UTC) - kept).replace(hour=0, minute=0, second=0, microsecond=0)
 
 

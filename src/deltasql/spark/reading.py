@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from deltasql.core.constraints import quoted
-from deltasql.core.deletion_vectors import words_of
+from deltasql.core.deletion_vectors import num_words, words_of
 from deltasql.data.labelled import labelled
 from deltasql.data.vectors import bitmaps, descriptors, parted
 from deltasql.objects import Directory
@@ -23,7 +23,10 @@ from deltasql.spark.plain import plain
 from deltasql.spark.remote import has_file_system, read_by_workers
 from deltasql.store import Snapshot
 
-_START, _END, _WORDS = "__deltasql_start", "__deltasql_end", "__deltasql_words"
+_SHIFT, _START, _END = "__deltasql_shift", "__deltasql_start", "__deltasql_end"
+_WORDS = "__deltasql_words"
+_MOST_WORDS = 8 << 20
+"""64 MiB: what goes to all tasks. Larger vectors are read by the tasks themselves, with Arrow."""
 
 
 def read_snapshot(
@@ -74,16 +77,21 @@ class _Reading:
     def _without_deleted(self, marked: Snapshot) -> DataFrame:
         """All files' bits are one array, a word for 64 rows, which every task gets; each file knows its part of it."""
         vectors = [vector for vector in descriptors(marked.files) if vector is not None]
-        words = list(map(words_of, bitmaps(Directory(marked.location, self.options), vectors, marked.name)))
-        ends = np.cumsum([len(one) for one in words]).tolist()
-        starts = [end - len(one) for end, one in zip(ends, words, strict=True)]
-        known = {_START: ("long", [str(start) for start in starts]), _END: ("long", [str(end) for end in ends])}
+        deleted = bitmaps(Directory(marked.location, self.options), vectors, marked.name)
+        if sum(map(num_words, deleted)) > _MOST_WORDS:
+            return read_by_workers(self.spark, marked, self.options, row_ids=self.row_ids)
+        firsts, words = zip(*map(words_of, deleted), strict=True)
+        ends = np.cumsum([len(one) for one in words])
+        starts = ends - [len(one) for one in words]
+        labels = {_SHIFT: starts - np.array(firsts), _START: starts, _END: ends}
+        known = {name: ("long", list(map(str, values.tolist()))) for name, values in labels.items()}
         rows = self._scan(labelled(marked, known), row_ids=self.row_ids, numbered=True)
         whole = pa.table({_WORDS: pa.array([np.concatenate(words)], pa.list_(pa.int64()))})
-        word = F.get(self.spark.createDataFrame(whole).scalar(), F.expr(f"int({_START} + shiftright({ROW}, 6))"))
+        place = f"{_SHIFT} + shiftright({ROW}, 6)"
+        word = F.get(self.spark.createDataFrame(whole).scalar(), F.expr(f"int({place})"))
         is_set = F.getbit(word, F.expr(f"int({ROW} & 63)")) == 1
-        left = rows.where(F.expr(f"{_START} + shiftright({ROW}, 6) >= {_END}") | ~is_set)
-        gone = {_START, _END, *(() if self.row_ids else (FILE, ROW))}
+        left = rows.where(F.expr(f"{place} < {_START} OR {place} >= {_END}") | ~is_set)
+        gone = {*labels, *(() if self.row_ids else (FILE, ROW))}
         return left.selectExpr(*(quoted(name) for name in rows.columns if name not in gone))
 
 
