@@ -13,7 +13,8 @@ from deltasql.errors import UsageError
 
 ENVIRONMENT_PREFIX = "DELTASQL_"
 PROPERTY_PREFIX = "deltasql."
-_OTHER_VARIABLES = {"DELTASQL_URL", "DELTASQL_POSTGRES_BIN"}
+_OTHER_VARIABLES = {"DELTASQL_URL", "DELTASQL_POSTGRES_BIN", "DELTASQL_GOLDEN_DIR"}
+"""Not of this module: the lake's address, PostgreSQL's programs, and tables that tests compare with."""
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(b|[kmgt](?:i?b)?)?\s*", re.IGNORECASE)
 _SIZES = {"b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}

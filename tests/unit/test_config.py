@@ -66,3 +66,7 @@ def test_durations(text: Any, seconds: float) -> None:
 
 def test_every_key_says_what_it_means() -> None:
     assert all(key.meaning for key in KEYS.values())
+
+
+def test_variables_that_are_no_keys() -> None:
+    Config(environment={"DELTASQL_GOLDEN_DIR": "tables", "DELTASQL_URL": "x", "DELTASQL_POSTGRES_BIN": "y"})
