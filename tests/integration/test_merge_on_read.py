@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import deltasql
-from deltasql.spark import reading
+from deltasql.spark import reading, rewriting
 from tests.readers import assert_same_rows, read, rows
 
 pytestmark = pytest.mark.usefixtures("spark_session")
@@ -181,6 +181,16 @@ def test_vectors_that_are_too_large_for_all_tasks(
     table.update({"n": "1"}, where="id IN (3, 4, 151)")
     assert_read_alike(table, spark_session)
     assert {row["id"] for row in table.df(where="n = 1").collect()} == {4, 151}
+
+
+def test_many_deleted_rows_are_brought_together_by_tasks(
+    table: deltasql.Table, monkeypatch: pytest.MonkeyPatch, spark_session: SparkSession
+) -> None:
+    monkeypatch.setattr(rewriting, "_MOST_ON_DRIVER", 0)
+    table.delete(where="id IN (3, 150)")
+    table.update({"n": "1"}, where="id IN (3, 4, 151)")
+    assert sorted(vectors(table).values()) == [2, 2]
+    assert_read_alike(table, spark_session)
 
 
 def test_a_vector_that_nobody_could_read(table: deltasql.Table, lake: deltasql.Lake) -> None:
