@@ -191,6 +191,13 @@ def shown(type_: DeltaType) -> str:
     return f"{type_['type']}<{', '.join(inner)}>"
 
 
+def with_columns(schema_string: str, columns: Mapping[str, str]) -> str:
+    """A schema with more columns behind its own: their names and types, in Delta's words."""
+    struct = parse_struct(schema_string)
+    more = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in columns.items()]
+    return json.dumps({**struct, "fields": [*struct["fields"], *more]})
+
+
 def parse_struct(schema_string: str) -> Json:
     """The JSON of a schemaString that the log holds."""
     struct: Json = json.loads(schema_string)

@@ -20,7 +20,7 @@ from deltasql.core.canonical import LoggedCommit
 from deltasql.core.changes import TableState
 from deltasql.core.deletion_vectors import encode, inline
 from deltasql.core.feed import CHANGE_TYPE, COLUMNS, COMMIT_TIMESTAMP, COMMIT_VERSION, DELETED, INSERTED, has_feed
-from deltasql.core.fit import parse_struct
+from deltasql.core.fit import with_columns
 from deltasql.core.intervals import property_interval
 from deltasql.core.schema import changed_types
 from deltasql.data.labelled import labelled
@@ -157,18 +157,13 @@ def labelled_as(
 
 def _with_type(snapshot: Snapshot) -> Snapshot:
     """With the column that files of changes have besides."""
-    struct = parse_struct(snapshot.metadata.schema_string)
-    field = {"name": CHANGE_TYPE, "type": "string", "nullable": True, "metadata": {}}
-    text = msgspec.json.encode({**struct, "fields": [*struct["fields"], field]}).decode()
+    text = with_columns(snapshot.metadata.schema_string, {CHANGE_TYPE: "string"})
     return replace(snapshot, metadata=msgspec.structs.replace(snapshot.metadata, schema_string=text))
 
 
 def feed_columns(schema_string: str) -> str:
     """The schema of a table's changes."""
-    struct = parse_struct(schema_string)
-    kinds = zip(COLUMNS, ("string", "long", "timestamp"), strict=True)
-    more = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in kinds]
-    return msgspec.json.encode({**struct, "fields": [*struct["fields"], *more]}).decode()
+    return with_columns(schema_string, dict(zip(COLUMNS, ("string", "long", "timestamp"), strict=True)))
 
 
 def changes_between(

@@ -7,7 +7,7 @@ have; it becomes part of the table only when its `Add` is committed, so whatever
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from deltasql.core.actions import Add, Cdc
+from deltasql.core.actions import Add, Cdc, from_dict
 from deltasql.core.feed import CHANGE_TYPE, FOLDER
-from deltasql.core.fit import parse_struct
+from deltasql.core.fit import with_columns
 from deltasql.core.footers import FloatBounds, FooterPlan, indexed_columns, plan_footers
 from deltasql.core.schema import arrow_schema, loose_schema
 from deltasql.core.uri import encode_path, hive_directory
@@ -57,10 +57,7 @@ class FilePlan:
 
     def of_changes(self) -> FilePlan:
         """For files of the change data feed: rows with what happened to them."""
-        struct = parse_struct(self.schema_string)
-        kind = {"name": CHANGE_TYPE, "type": "string", "nullable": True, "metadata": {}}
-        text = msgspec.json.encode({**struct, "fields": [*struct["fields"], kind]}).decode()
-        return replace(self, schema_string=text, folder=FOLDER)
+        return replace(self, schema_string=with_columns(self.schema_string, {CHANGE_TYPE: "string"}), folder=FOLDER)
 
     @property
     def codec(self) -> str:
@@ -254,6 +251,16 @@ def _column(table: pa.Table, path: Path) -> pa.ChunkedArray:
     for name in path[1:]:
         column = pc.struct_field(column, name)
     return column
+
+
+def as_texts(adds: Iterable[Add]) -> list[str]:
+    """Files as tasks of Spark's hand them back."""
+    return [msgspec.json.encode(add.to_dict()).decode() for add in adds]
+
+
+def from_text(text: str) -> Add:
+    """A file that a task handed back."""
+    return from_dict(Add, msgspec.json.decode(text))
 
 
 def as_changes(adds: Sequence[Add]) -> list[Cdc]:

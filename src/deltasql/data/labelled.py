@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltasql.core.fit import parse_struct
+from deltasql.core.fit import with_columns
 from deltasql.store import Snapshot
 
 
@@ -17,9 +17,7 @@ def labelled(snapshot: Snapshot, labels: Mapping[str, tuple[str, Sequence[str | 
     """A snapshot whose rows have more columns: by name the type, in Delta's words, and the value of each file, as
     partition values are written. To whoever reads it they are partition columns."""
     metadata, files = snapshot.metadata, snapshot.files
-    struct = parse_struct(metadata.schema_string)
-    fields = [{"name": n, "type": kind, "nullable": True, "metadata": {}} for n, (kind, _) in labels.items()]
-    text = msgspec.json.encode({**struct, "fields": [*struct["fields"], *fields]}).decode()
+    text = with_columns(metadata.schema_string, {name: kind for name, (kind, _) in labels.items()})
     known = files["partition_values"].combine_chunks()
     values = {
         **{name: pc.struct_field(known, name) for name in metadata.partition_columns},

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
-import msgspec
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from deltasql.core.actions import Add, from_dict
+from deltasql.core.actions import Add
 from deltasql.data.compaction import rewrite
-from deltasql.data.files import FilePlan
+from deltasql.data.files import FilePlan, as_texts, from_text
 from deltasql.progress import Report
 from deltasql.spark.watching import watched
 from deltasql.spark.write import explained
@@ -25,7 +24,7 @@ def rewrite_by_spark(
     numbers = spark.range(0, len(parts), 1, len(parts))
     with watched(spark, report), explained():
         rows = numbers.mapInArrow(partial(_in_tasks, parts, plan), "add string").collect()
-    return [from_dict(Add, msgspec.json.decode(row["add"])) for row in rows]
+    return [from_text(row["add"]) for row in rows]
 
 
 def _in_tasks(parts: Sequence[Snapshot], plan: FilePlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -33,5 +32,4 @@ def _in_tasks(parts: Sequence[Snapshot], plan: FilePlan, batches: Iterable[pa.Re
     for batch in batches:
         for number in batch.column(0).to_pylist():
             adds = rewrite(parts[number], plan.options, plan)
-            texts = [msgspec.json.encode(add.to_dict()).decode() for add in adds]
-            yield pa.RecordBatch.from_arrays([pa.array(texts, pa.string())], names=["add"])
+            yield pa.RecordBatch.from_arrays([pa.array(as_texts(adds), pa.string())], names=["add"])

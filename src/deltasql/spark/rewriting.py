@@ -9,18 +9,17 @@ from functools import partial
 from heapq import heappop, heappush
 from typing import Any
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from deltasql.core.actions import Add, from_dict
+from deltasql.core.actions import Add
 from deltasql.core.deletion_vectors import bitmap_of
 from deltasql.core.fit import nullable, parse_struct
 from deltasql.core.schema import loose_schema
-from deltasql.data.files import FilePlan
+from deltasql.data.files import FilePlan, as_texts, from_text
 from deltasql.data.marking import Remains, is_marked, live_rows, mark, widened
 from deltasql.data.rewrite import Rows, picked, without_rows
 from deltasql.data.statements import FILE, ROW
@@ -88,7 +87,7 @@ class Rewriting:
         """The new files of those that lose the rows at some places."""
         work = partial(_drop, self._snapshot(losses), self.plan)
         found = self._spread(places, losses).mapInArrow(work, StructType([StructField(_ADD, StringType())])).collect()
-        return [_decoded(row[_ADD]) for row in found]
+        return [from_text(row[_ADD]) for row in found]
 
     def _take_out(
         self, places: DataFrame, losses: Sequence[Loss], staying: frozenset[int]
@@ -100,7 +99,7 @@ class Rewriting:
         work = partial(_take_out, snapshot, self.plan, [loss.file for loss in losses], staying)
         held = self._spread(places, losses).mapInArrow(work, StructType([*schema, *more])).localCheckpoint()
         adds = held.where(F.col(_ADD).isNotNull()).select(_ADD).collect()
-        return held.where(F.col(_ADD).isNull()).drop(_ADD), [_decoded(row[_ADD]) for row in adds]
+        return held.where(F.col(_ADD).isNull()).drop(_ADD), [from_text(row[_ADD]) for row in adds]
 
     def _snapshot(self, losses: Sequence[Loss]) -> Snapshot:
         """Of the files that lose rows, in their order, what a task has to know."""
@@ -125,14 +124,6 @@ class Rewriting:
         return places.select(FILE, ROW).join(files, FILE).select(PLACE, ROW, _TASK)
 
 
-def _decoded(text: str) -> Add:
-    return from_dict(Add, msgspec.json.decode(text))
-
-
-def _encoded(adds: Iterable[Add]) -> list[str]:
-    return [msgspec.json.encode(add.to_dict()).decode() for add in adds]
-
-
 def _balanced(sizes: Sequence[int]) -> list[int]:
     """Which task rewrites each file, so that all have about the same to do."""
     count = max(1, min(len(sizes), _MOST_TASKS, sum(sizes) // _TASK_BYTES))
@@ -152,7 +143,7 @@ def _drop(snapshot: Snapshot, plan: FilePlan, batches: Iterable[pa.RecordBatch])
     for place, rows in _by_file(batches):
         for _ in without_rows(_file(snapshot, place), rows, plan.options, plan, adds):
             pass
-    yield pa.RecordBatch.from_arrays([pa.array(_encoded(adds), pa.string())], names=[_ADD])
+    yield pa.RecordBatch.from_arrays([pa.array(as_texts(adds), pa.string())], names=[_ADD])
 
 
 def _vectors(
@@ -190,7 +181,7 @@ def _take_out(
         for taken, numbers in found:
             where = [pa.repeat(pa.scalar(files[place], pa.int64()), len(numbers)), pa.array(numbers)]
             yield pa.RecordBatch.from_arrays([*taken.columns, *where, pa.nulls(len(numbers), pa.string())], names=names)
-    texts = pa.array(_encoded(adds), pa.string())
+    texts = pa.array(as_texts(adds), pa.string())
     nothing = [pa.nulls(len(texts), kind) for kind in (*schema.types, pa.int64(), pa.int64())]
     yield pa.RecordBatch.from_arrays([*nothing, texts], names=names)
 

@@ -16,18 +16,17 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
-import msgspec
 import pyarrow as pa
 from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from deltasql.core.actions import Add, from_dict
+from deltasql.core.actions import Add
 from deltasql.core.constraints import Constraint, quoted
 from deltasql.core.fit import Fit
 from deltasql.core.schema import Json, arrow_schema, loose_schema
 from deltasql.data.align import conformed, violation
-from deltasql.data.files import FilePlan, TableFiles
+from deltasql.data.files import FilePlan, TableFiles, as_texts, from_text
 from deltasql.errors import UsageError
 from deltasql.objects import Directory, is_local, local_path
 from deltasql.parquet import adds_from_parquet
@@ -116,7 +115,7 @@ class FrameWrite:
         # One action: the rows of a second one would be written again.
         with explained():
             rows = frame.mapInArrow(partial(_write_batches, self.plan, self.table), "add string").collect()
-        return [from_dict(Add, msgspec.json.decode(row["add"])) for row in rows]
+        return [from_text(row["add"]) for row in rows]
 
 
 @contextmanager
@@ -141,8 +140,7 @@ def _write_batches(plan: FilePlan, table: str, batches: Iterable[pa.RecordBatch]
         for batch in batches:
             arrays = [conformed(values, field, table) for values, field in zip(batch.columns, schema, strict=True)]
             files.write(pa.RecordBatch.from_arrays(arrays, schema=schema))
-    texts = [msgspec.json.encode(add.to_dict()).decode() for add in files.adds]
-    yield pa.RecordBatch.from_arrays([pa.array(texts, pa.string())], names=["add"])
+    yield pa.RecordBatch.from_arrays([pa.array(as_texts(files.adds), pa.string())], names=["add"])
 
 
 def _takes_timestamp_option(spark: SparkSession) -> bool:
