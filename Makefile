@@ -13,7 +13,7 @@ DEMO_READY := $(VENV)/.demo-ready
 JAVA_READY := $(VENV)/.java-ready
 
 SPARKS := 4.1.4 4.3.0
-SPARK_TESTS := tests/spark $(addprefix tests/integration/test_,spark_writing.py format.py s3_rows.py dml.py sql.py lake_transaction.py)
+SPARK_TESTS := tests/spark $(addprefix tests/integration/test_,spark_writing.py format.py s3_rows.py dml.py sql.py lake_transaction.py merge_on_read.py change_feed.py optimize.py)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-matrix lint format bench docs lock clean
