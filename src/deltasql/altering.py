@@ -14,7 +14,7 @@ from deltasql.core.changes import Reads, TableState
 from deltasql.core.constraints import CHECK
 from deltasql.core.fit import parse_struct
 from deltasql.core.protocol import features_of, needed_features, protocol_for
-from deltasql.core.schema import schema_metadata_keys, schema_string, schema_types, validate_schema
+from deltasql.core.schema import schema_string, validate_schema
 from deltasql.data.align import violation
 from deltasql.errors import ValidationError
 from deltasql.transaction import MultiTableTransaction
@@ -95,8 +95,7 @@ def _refuse_constraints(state: TableState, properties: Mapping[str, str]) -> Non
 def _stage(
     txn: MultiTableTransaction, state: TableState, metadata: Metadata, info: CommitInfo, reads: Reads | None = None
 ) -> None:
-    text = metadata.schema_string
-    needed = needed_features(metadata.configuration, schema_types(text), schema_metadata_keys(text))
+    needed = needed_features(metadata.configuration, metadata.schema_string)
     known = features_of(state.protocol or Protocol())
     txn.reshape(state, metadata, protocol_for(needed | known) if needed - known else None)
     txn.stage_on(state, [info], reads=reads)

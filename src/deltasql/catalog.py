@@ -23,7 +23,7 @@ from deltasql.core.actions import Add, CommitInfo, Metadata, Protocol
 from deltasql.core.changes import NewTable, TableState
 from deltasql.core.fit import nullable
 from deltasql.core.protocol import needed_features, protocol_for, unsupported
-from deltasql.core.schema import arrow_schema, schema_metadata_keys, schema_string, schema_types
+from deltasql.core.schema import arrow_schema, schema_string
 from deltasql.core.uri import Target, parse_lake_url, parse_table_uri, redact, split_name
 from deltasql.data.changes import changes_between
 from deltasql.data.engines import register_in_duckdb, to_polars
@@ -31,8 +31,10 @@ from deltasql.data.inputs import arrow_rows, is_spark_frame
 from deltasql.data.scan import Scan, scan
 from deltasql.embedded import EmbeddedServer
 from deltasql.errors import (
+    CommitConflict,
     CommitOutcomeUnknown,
     TableExists,
+    TableNotFound,
     UnsupportedFeature,
     UsageError,
     ValidationError,
@@ -46,7 +48,7 @@ from deltasql.spark.session import SparkSource
 from deltasql.store import HistoryEntry, Snapshot, SqlTxnLogReader, Store, TableInfo, TransactionInfo
 from deltasql.store.reader import Moment, moment
 from deltasql.transaction import MultiTableTransaction
-from deltasql.writing import TableWriter, WriteOptions, struct_of
+from deltasql.writing import TableWriter, WriteOptions, metadata_of, struct_of
 
 if TYPE_CHECKING:
     import duckdb
@@ -314,7 +316,15 @@ class Lake:
     def sql(self, text: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> Any:
         """Run a statement as Postgres writes it, on tables of the lake and views of Spark's: a DataFrame of what it
         selects or returns, else where it landed. If others changed the same rows meanwhile, it is run again."""
-        return run_again(lambda: self._run(text, params), self._config["dml.retries"])
+        return run_again(lambda: self._run(text, params), self.retries)
+
+    def retries(self, conflict: CommitConflict) -> int:
+        """How often a statement is run again that met others on a table."""
+        try:
+            metadata = metadata_of(self.store.state(str(conflict.table_id)))
+        except TableNotFound:
+            return 0
+        return int(self.writer.config_of(metadata)["dml.retries"])
 
     def _run(self, text: str, params: Sequence[Any] | Mapping[str, Any] | None) -> Any:
         from deltasql.sql.parse import parse  # brings sqlglot, which is slow to import
@@ -339,7 +349,7 @@ class Lake:
             with self.begin(**options) as tx:
                 return work(tx)
 
-        return run_again(attempt, retries)
+        return run_again(attempt, lambda _: retries)
 
     def transactions(self, limit: int | None = None) -> list[TransactionInfo]:
         """What was committed to more than one table, newest first."""
@@ -507,7 +517,7 @@ class Table:
 
     def _change(self, asked: Asked) -> CommitResult | DataFrame:
         """Run a statement; if others changed the same rows meanwhile, again on what is there then."""
-        return run_again(lambda: self._change_once(asked), self.lake._config["dml.retries"])
+        return run_again(lambda: self._change_once(asked), self.lake.retries)
 
     def _change_once(self, asked: Asked) -> CommitResult | DataFrame:
         with self.lake.begin() as tx:
@@ -532,9 +542,7 @@ class Table:
         With `where` only files that may hold such rows. Never in the way of those who append."""
         asked = Compaction(where, zorder_by, target_size)
         compact = self.lake.compactor.compact
-        return run_again(
-            lambda: self._committed(lambda txn, state: compact(txn, state, asked)), self.lake._config["dml.retries"]
-        )
+        return run_again(lambda: self._committed(lambda txn, state: compact(txn, state, asked)), self.lake.retries)
 
     def arrow(
         self,
@@ -716,7 +724,7 @@ def _configuration(
 
 
 def _protocol(table: str, configuration: Mapping[str, str], text: str) -> Protocol:
-    needed = set(needed_features(configuration, schema_types(text), schema_metadata_keys(text)))
+    needed = set(needed_features(configuration, text))
     needed |= {k.removeprefix("delta.feature.") for k in configuration if k.startswith("delta.feature.")}
     unknown = unsupported(needed)
     if unknown:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,16 +18,9 @@ from deltasql.core.fit import parse_struct
 from deltasql.core.protocol import DELETION_VECTORS
 from deltasql.data.carve import carve_partitions
 from deltasql.data.checks import exact_filter
-from deltasql.data.files import count_rows
 from deltasql.data.marking import live_rows
-from deltasql.data.statements import (
-    DELETE,
-    INSERT,
-    UPDATE,
-    Changed,
-    Fields,
-    Statement,
-)
+from deltasql.data.metrics import metrics_of
+from deltasql.data.statements import DELETE, MERGE, WRITE, Changed, Fields, Statement
 from deltasql.progress import showing
 from deltasql.store import Snapshot
 from deltasql.store.reader import parse_where
@@ -35,8 +29,6 @@ from deltasql.writing import TableWriter, metadata_of, removal_of
 
 if TYPE_CHECKING:
     from deltasql.spark.types import DataFrame, SparkSession
-
-MERGE, WRITE = "MERGE", "WRITE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +55,12 @@ class Outcome:
     changed: bool = True
 
 
+def told_of(operation: str, condition: str | None) -> dict[str, str]:
+    """What history tells of a condition. (Delta's own Spark deletes where it is true, if there is none.)"""
+    shown = "true" if condition is None and operation == DELETE else condition
+    return {"predicate": json.dumps([] if shown is None else [shown], ensure_ascii=False)}
+
+
 class RowChanger:
     """Changes the rows of a store's tables."""
 
@@ -77,7 +75,7 @@ class RowChanger:
         state = txn.seen(state)
         snapshot = self._candidates(txn, state, change)
         changed = self._without_reading(snapshot, change) or self._by_spark(txn, state, snapshot, change)
-        metrics = _metrics(change.operation, changed, (time.monotonic() - began) * 1000)
+        metrics = metrics_of(change.operation, changed, (time.monotonic() - began) * 1000)
         if not changed.gone.num_rows and not changed.added and not txn.is_once:
             txn.note_read(state, self._reads(change, changed))
             return Outcome(metrics, changed.returned, changed=False)
@@ -164,55 +162,3 @@ class RowChanger:
 def _counted(files: pa.Table) -> dict[str, int]:
     known = live_rows(files)
     return {DELETE: sum(n for n in known if n is not None)} if None not in known else {}
-
-
-def _metrics(operation: str, changed: Changed, milliseconds: float) -> dict[str, str]:
-    """As Delta's own Spark writes them."""
-    counts, files = changed.counts, [*changed.added, *changed.kept]
-    copied = count_rows(changed.kept)
-    added_bytes = sum(add.size for add in files)
-    removed = changed.gone.num_rows - len(changed.marked)
-    removed_bytes = sum(changed.gone["size"].to_pylist()) - sum(add.size for add in changed.marked)
-    found: dict[str, int] = {"executionTimeMs": int(milliseconds)}
-    if operation == WRITE:
-        found = {"numFiles": len(files), "numOutputRows": counts.get(INSERT, 0), "numOutputBytes": added_bytes}
-    elif operation == MERGE:
-        found |= {
-            "numSourceRows": changed.source_rows,
-            "numTargetRowsInserted": counts.get(INSERT, 0),
-            "numTargetRowsUpdated": counts.get(UPDATE, 0),
-            "numTargetRowsDeleted": counts.get(DELETE, 0),
-            "numTargetRowsCopied": copied,
-            "numOutputRows": counts.get(INSERT, 0) + counts.get(UPDATE, 0) + copied,
-            "numTargetFilesAdded": len(files),
-            "numTargetFilesRemoved": removed,
-            "numTargetBytesAdded": added_bytes,
-            "numTargetBytesRemoved": removed_bytes,
-        }
-    else:
-        name = {UPDATE: "numUpdatedRows", DELETE: "numDeletedRows"}[operation]
-        if operation in counts:
-            found[name] = counts[operation]
-        found |= {
-            "numCopiedRows": copied,
-            "numAddedFiles": len(files),
-            "numRemovedFiles": removed,
-            "numAddedBytes": added_bytes,
-            "numRemovedBytes": removed_bytes,
-        }
-    found |= _vector_metrics(operation, changed)
-    return {key: str(value) for key, value in found.items()}
-
-
-def _vector_metrics(operation: str, changed: Changed) -> dict[str, int]:
-    """What became of deletion vectors, if there are any."""
-    marked = changed.gone.filter(changed.gone["deletion_vector"].is_valid())
-    before, after = set(marked["path"].to_pylist()), {add.path for add in changed.marked}
-    if not before and not after:
-        return {}
-    what = "numTargetDeletionVectors" if operation == MERGE else "numDeletionVectors"
-    return {
-        f"{what}Added": len(after - before),
-        f"{what}Updated": len(after & before),
-        f"{what}Removed": len(before - after),
-    }

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from deltasql.changing import MERGE, WRITE, Change
+from deltasql.changing import Change, told_of
 from deltasql.core.changes import TableState
 from deltasql.core.fit import parse_struct
 from deltasql.data.inputs import arrow_rows, is_spark_frame
@@ -19,11 +19,13 @@ from deltasql.data.statements import (
     DELETE,
     INSERT,
     MATCHED,
+    MERGE,
     NOT_MATCHED,
     NOT_MATCHED_BY_SOURCE,
     SOURCE,
     TARGET,
     UPDATE,
+    WRITE,
     Clause,
     Expression,
     Statement,
@@ -77,9 +79,10 @@ def delete(where: Expression | None, source: Any, returning: Any, session: Sessi
 
 def _change(statement: Statement, state: TableState) -> Change:
     where = statement.condition
-    shown = json.dumps([] if where is None else [str(where)], ensure_ascii=False)
     own, whole = _own(where, state)
-    return Change(statement.clauses[0].action, statement, own, {"predicate": shown}, own_is_all=whole)
+    action = statement.clauses[0].action
+    told = told_of(action, None if where is None else str(where))
+    return Change(action, statement, own, told, own_is_all=whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,16 +252,20 @@ def _own(condition: Expression | None, state: TableState) -> tuple[str | None, b
     return own_part(condition, {TARGET}, columns), is_own(condition, {TARGET}, columns)
 
 
-def run_again(attempt: Callable[[], T], retries: int) -> T:
-    """Run a statement; if others changed the same rows meanwhile, again on what is there then."""
-    for number in range(retries):
+def run_again(attempt: Callable[[], T], retries: Callable[[CommitConflict], int]) -> T:
+    """Run a statement; if others changed the same rows meanwhile, again on what is there then, as often as is asked for
+    in such a case."""
+    number = 0
+    while True:
         try:
             return attempt()
         except CommitConflict as conflict:
-            pause = random.uniform(0.5, 1.5) * _PAUSE * 2**number  # noqa: S311 - jitter
-            _log.info("run again in %.2f s (%d of %d): %s", pause, number + 1, retries, conflict)
+            most, number = retries(conflict), number + 1
+            if number > most:
+                raise
+            pause = random.uniform(0.5, 1.5) * _PAUSE * 2 ** (number - 1)  # noqa: S311 - jitter
+            _log.warning("run again in %.2f s (%d of %d): %s", pause, number, most, conflict)
             time.sleep(pause)
-    return attempt()
 
 
 def _listed(returning: Any) -> Sequence[Expression] | None:

@@ -22,9 +22,7 @@ from deltasql.core.protocol import features_of, needed_features, protocol_for
 from deltasql.core.schema import (
     arrow_schema,
     loose_schema,
-    schema_metadata_keys,
     schema_string,
-    schema_types,
     validate_schema,
 )
 from deltasql.data.align import aligned
@@ -332,8 +330,7 @@ def _shape(state: TableState, metadata: Metadata, given: dict[str, Any], options
 
 def _grown(state: TableState, metadata: Metadata) -> Protocol | None:
     """The protocol that a schema needs, if the table's is not enough."""
-    text = metadata.schema_string
-    needed = needed_features(metadata.configuration, schema_types(text), schema_metadata_keys(text))
+    needed = needed_features(metadata.configuration, metadata.schema_string)
     known = features_of(state.protocol) if state.protocol else frozenset()
     return protocol_for(needed | known) if needed - known else None
 

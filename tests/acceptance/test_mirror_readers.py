@@ -251,3 +251,23 @@ def test_delta_rs_goes_on_where_deltasql_stopped(
     write_deltalake(location, data, mode="append")
     DeltaTable(location).create_checkpoint()
     assert rows(read("spark", location, spark=spark_session)) == rows(pa.concat_tables([data, data]))
+
+
+FEATURES = {
+    "times without a zone": ("at TIMESTAMP_NTZ", {}),
+    "defaults": ("n INT DEFAULT 5", {}),
+    "generated": ("twice BIGINT GENERATED ALWAYS AS (id * 2)", {}),
+    "vectors": ("n INT", {"delta.enableDeletionVectors": "true"}),
+    "times of commits": ("n INT", {"delta.enableInCommitTimestamps": "true"}),
+    "feed": ("n INT", {"delta.enableChangeDataFeed": "true"}),
+    "fence": ("n INT", {"delta.deltasql.fence": "true"}),
+}
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_columns_that_must_not_be_null(make_table: Make, spark_session: SparkSession, feature: str) -> None:
+    """A protocol that lists features must list what such columns need, whatever else brought it about."""
+    column, properties = FEATURES[feature]
+    table = make_table(schema=f"id BIGINT NOT NULL, s STRUCT<x: BIGINT NOT NULL>, {column}", properties=properties)
+    table.append(pa.table({"id": [1, 2], "s": [{"x": 1}, {"x": 2}]}))
+    assert_same_rows(Path(table.location), table.arrow(), spark=spark_session)

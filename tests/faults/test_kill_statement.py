@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 import deltasql
 from tests.local_spark import java, java_obstacle
+from tests.readers import assert_same_rows
 
 PROGRAM = """
 import os, signal, sys
@@ -32,26 +34,53 @@ with deltasql.connect(dsn) as lake:
 """
 
 
-STATEMENT = "UPDATE {t} SET n = n + 1 WHERE id > 2"
+VECTORS = {"delta.enableDeletionVectors": "true"}
+FEED = {"delta.enableChangeDataFeed": "true"}
+CASES = {
+    "update": ("UPDATE {t} SET n = n + 1 WHERE id > 2", {}, {".parquet"}),
+    "insert": ("INSERT INTO {t} VALUES (-1, -1)", {}, {".parquet"}),
+    "delete with vectors": ("DELETE FROM {t} WHERE n % 7 = 1", VECTORS, {".bin"}),
+    "merge with vectors and feed": (
+        "MERGE INTO {t} t USING (VALUES (3, 7), (-2, 8)) AS s(id, n) ON t.id = s.id "
+        "WHEN MATCHED THEN UPDATE SET n = s.n WHEN NOT MATCHED THEN INSERT (id, n) VALUES (s.id, s.n)",
+        VECTORS | FEED,
+        {".parquet", "_change_data"},
+    ),
+}
 
 
-def test_killed_before_its_commit(lake: deltasql.Lake, namespace: str, spark_session: object) -> None:
+def files(table: deltasql.Table) -> set[Path]:
+    found = Path(table.location).rglob("*")
+    return {path for path in found if path.suffix in (".parquet", ".bin") and "_delta_log" not in path.parts}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_killed_before_its_commit(lake: deltasql.Lake, namespace: str, spark_session: SparkSession, case: str) -> None:
     if obstacle := java_obstacle():
         pytest.skip(obstacle)
-    table = lake.create_table(f"{namespace}.t", "id BIGINT, n INT")
-    table.append(pa.table({"id": [1, 2, 3, 4], "n": pa.array([1, 2, 3, 4], pa.int32())}))
+    statement, properties, written = CASES[case]
+    table = lake.create_table(f"{namespace}.t", "id BIGINT, n INT", properties=properties)
+    numbers = list(range(5000))
+    table.append(pa.table({"id": numbers, "n": pa.array(numbers, pa.int32())}))
     before = table.arrow().sort_by("id")
-    known = set(Path(table.location).rglob("*.parquet"))
-    text = STATEMENT.format(t=table.name)
+    known = files(table)
+    text = statement.format(t=table.name)
     environment = {**os.environ, **java(), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     command = [sys.executable, "-c", PROGRAM, lake.dsn, text]
     done = subprocess.run(command, env=environment, capture_output=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()[-3000:]
-    left = set(Path(table.location).rglob("*.parquet")) - known
-    assert left, "the files of the statement were written"
+    left = files(table) - known
+    kinds = {path.suffix for path in left} | {part for path in left for part in path.parts}
+    assert written <= kinds, "the files of the statement were written"
     assert table.version == 1
     assert table.arrow().sort_by("id") == before
+    assert_same_rows(Path(table.location), before, spark=spark_session)
     lake.sql(text)
     assert table.version == 2
-    assert table.arrow().sort_by("id") != before
+    after = table.arrow()
+    assert after.sort_by("id") != before
     assert not {Path(table.location) / path for path in table.files()["path"].to_pylist()} & left
+    assert_same_rows(Path(table.location), after, spark=spark_session)
+    if FEED.items() <= properties.items():
+        told = sorted(tuple(row)[:3] for row in table.changes(2).collect())
+        assert told == [(-2, 8, "insert"), (3, 3, "update_preimage"), (3, 7, "update_postimage")]

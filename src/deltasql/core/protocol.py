@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from deltasql.core.actions import Protocol
+from deltasql.core.schema import has_required_fields, schema_metadata_keys, schema_types
 from deltasql.errors import UnsupportedFeature, ValidationError
 
 
@@ -161,10 +162,9 @@ def features_of(protocol: Protocol) -> frozenset[str]:
     return frozenset(listed | implied)
 
 
-def needed_features(
-    configuration: Mapping[str, str], types: Collection[str], field_metadata: Collection[str]
-) -> frozenset[str]:
-    """The features that a schema and properties switch on."""
+def needed_features(configuration: Mapping[str, str], schema_string: str) -> frozenset[str]:
+    """The features that properties and a schema switch on."""
+    field_metadata = schema_metadata_keys(schema_string)
     needed = {feature for key, feature in _BY_PROPERTY.items() if configuration.get(key) == "true"}
     if any(key.startswith("delta.constraints.") for key in configuration):
         needed.add("checkConstraints")
@@ -174,8 +174,10 @@ def needed_features(
         needed.add("v2Checkpoint")
     if configuration.get(FENCE) == "true":
         needed.add("deltasqlFence")
-    if "timestamp_ntz" in types:
+    if "timestamp_ntz" in schema_types(schema_string):
         needed.add("timestampNtz")
+    if has_required_fields(schema_string) or "delta.invariants" in field_metadata:
+        needed.add("invariants")  # Spark does not read a table of listed features that leaves this one out
     if "delta.generationExpression" in field_metadata:
         needed.add("generatedColumns")
     if "CURRENT_DEFAULT" in field_metadata:

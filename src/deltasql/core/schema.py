@@ -94,6 +94,11 @@ def schema_metadata_keys(schema_string: str) -> set[str]:
     return {key for field in _fields(_parse(schema_string)) for key in field.get("metadata") or ()}
 
 
+def has_required_fields(schema_string: str) -> bool:
+    """Is there a field that must not be null?"""
+    return any(not field.get("nullable", True) for field in _fields(_parse(schema_string)))
+
+
 def invalid(problem: str, table: str | None, value: Any) -> ValidationError:
     return ValidationError(f"table {table}: {problem}" if table else problem, table=table, value=value)
 

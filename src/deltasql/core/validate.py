@@ -28,7 +28,7 @@ from deltasql.core.protocol import (
     features_of,
     needed_features,
 )
-from deltasql.core.schema import arrow_schema, schema_metadata_keys, schema_types, validate_schema
+from deltasql.core.schema import arrow_schema, validate_schema
 from deltasql.errors import UnsupportedFeature, ValidationError
 
 # Absolute paths; control characters and backslashes; empty, "." and ".." segments; names that Spark skips because
@@ -117,8 +117,7 @@ def _check_feed(metadata: Metadata, table: str) -> None:
 
 def _check_features(metadata: Metadata, changes: Changes, state: TableState) -> None:
     """Properties and columns that switch a feature on need a protocol that has it: readers refuse the table else."""
-    text = metadata.schema_string
-    for feature in sorted(needed_features(metadata.configuration, schema_types(text), schema_metadata_keys(text))):
+    for feature in sorted(needed_features(metadata.configuration, metadata.schema_string)):
         _require(feature, "what the metadata switches on", changes, state)
 
 

@@ -16,12 +16,18 @@ from deltasql.core.actions import Add, Cdc
 
 FILE, ROW = "__deltasql_file", "__deltasql_row"
 """The columns that tell where a row lies: its file, by Hadoop's URI, and its number in there."""
+ALONE = "__deltasql_alone"
+"""The column that tells whether a row matches none of the source, where such rows may change."""
 CLAUSE = "__deltasql_clause"
 """The column that tells which clause applies to a row, if there are several."""
 TARGET, SOURCE = "t", "s"
 ACTION = "__deltasql_action"
 """The column that tells what becomes of a row."""
 UPDATE, DELETE, INSERT, NOTHING = "UPDATE", "DELETE", "INSERT", "NOTHING"
+MERGE, WRITE = "MERGE", "WRITE"
+"""What statements are called besides in history."""
+UNMATCHED = {UPDATE: "UPDATE of rows that match none", DELETE: "DELETE of rows that match none"}
+"""How these are counted."""
 MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE = "matched", "not matched", "not matched by source"
 
 Expression = Any
@@ -121,6 +127,10 @@ class Changed:
     """How many rows were updated, deleted and inserted."""
     source_rows: int = 0
     """How many rows were merged."""
+    source_ms: float = 0
+    """How long it took to compute these, and"""
+    scan_ms: float = 0
+    """to find the rows that change."""
     returned: Any = None
     """A Spark frame of what the statement returns."""
 

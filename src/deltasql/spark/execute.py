@@ -6,6 +6,7 @@ read whole. Whatever takes other tables to tell is computed in one pass, and hel
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -16,14 +17,14 @@ from deltasql.core.fit import fit
 from deltasql.core.schema import struct_type
 from deltasql.data.files import FilePlan
 from deltasql.data.marking import Remains
-from deltasql.data.statements import FILE, Changed, Fields, Statement
+from deltasql.data.statements import FILE, ROW, Changed, Fields, Statement
 from deltasql.progress import Report
 from deltasql.spark.frames import rules
 from deltasql.spark.pairs import Source
 from deltasql.spark.rewriting import Loss, Rewriting
 from deltasql.spark.row_changes import NEW, RowChanges
 from deltasql.spark.statements import changes_of, places_of
-from deltasql.spark.target import PLACE, Target
+from deltasql.spark.target import Target
 from deltasql.spark.watching import watched
 from deltasql.spark.write import explained
 
@@ -42,10 +43,13 @@ class Execution:
 
     def merge(self, statement: Statement) -> Changed:
         """A statement whose rows match those of a source, or none."""
+        began = time.monotonic()
         with watched(self.target.spark, self.report), explained():
             source = Source.of(statement.source)
+            spent = (time.monotonic() - began) * 1000
             frame = self._changes(statement, self.target.rows(), source)
-        return replace(self._making(frame).make(frame, once=False), source_rows=source.count)
+        changed = self._making(frame).make(frame, once=False)
+        return replace(changed, source_rows=source.count, source_ms=spent)
 
     def run(self, statement: Statement) -> Changed:
         """Any other."""
@@ -54,25 +58,30 @@ class Execution:
         if is_alone and statement.condition is not None and (statement.updates or statement.returns or self.feed):
             return self._found(statement, rows)
         frame = self._changes(statement, rows)
+        deletes = not statement.updates and not statement.inserts
+        if deletes and statement.source is not None:  # a row goes once, however many rows match it
+            frame = frame.dropDuplicates([FILE, ROW])
         making = self._making(frame)
         is_seen = statement.returns or self.feed
         if is_alone and statement.condition is None and not is_seen and making.knows_all:
             return making.replace_all(frame)
-        return making.make(frame, once=is_alone and not statement.updates)
+        return making.make(frame, once=deletes)
 
     def _found(self, statement: Statement, rows: DataFrame) -> Changed:
         """First where the rows lie; then they are taken out of their files, and changed."""
+        began = time.monotonic()
         making = self._making(self._changes(statement, rows, found=True))  # whatever is wrong with it shows here
         with watched(self.target.spark, self.report), explained():
             places = places_of(statement, rows).localCheckpoint()
             found = self.target.tally(places, F.count("*").alias("rows"))
-            losses = [Loss(row[FILE], row[PLACE], row["rows"]) for row in found]
+            losses = [Loss(row[FILE], place, row["rows"]) for place, row in found if place is not None]
+            spent = (time.monotonic() - began) * 1000
             rewriting = Rewriting(self.target, making.plan)
             taken, remains = rewriting.take_out(places, losses) if losses else (rows.limit(0), Remains())
         frame = self._changes(statement, taken, found=True)
-        if statement.returns or self.feed:
-            return making.make(frame, once=False, remains=remains)
-        return making.replace(frame, losses, remains)
+        is_seen = statement.returns or self.feed
+        changed = making.make(frame, once=False, remains=remains) if is_seen else making.replace(frame, losses, remains)
+        return replace(changed, scan_ms=spent)
 
     def _changes(
         self, statement: Statement, rows: DataFrame, source: Source | None = None, *, found: bool = False

@@ -4,6 +4,7 @@ they stay, and get deletion vectors."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from heapq import heappop, heappush
@@ -23,13 +24,15 @@ from deltasql.data.files import FilePlan, as_texts, from_text
 from deltasql.data.marking import Remains, is_marked, live_rows, mark, widened
 from deltasql.data.rewrite import Rows, picked, without_rows
 from deltasql.data.statements import FILE, ROW
-from deltasql.spark.target import PLACE, Target
+from deltasql.spark.target import Target
 from deltasql.store import Snapshot
 
-_TASK, _ADD = "__deltasql_task", "__deltasql_add"
+_PLACE, _TASK, _ADD = "__deltasql_place", "__deltasql_task", "__deltasql_add"
 _MOST_TASKS = 1000
 _MOST_ON_DRIVER = 1_000_000
 """Rows whose numbers are brought together in this process."""
+_MOST_TAKEN_HERE, _MOST_READ_HERE = 10_000, 256 << 20
+"""Rows that are taken out of files in this process, and the size of these."""
 _TASK_BYTES = 32 << 20
 """What a task rewrites at least: starting one takes as long as rewriting a few megabytes."""
 
@@ -53,15 +56,27 @@ class Rewriting:
     def remove(self, places: DataFrame, losses: Sequence[Loss]) -> Remains:
         """What is left of files that lose the rows at some places; of one that loses all of them, nothing."""
         marked, others = self._parted(losses)
-        remains = self._mark(places, marked) if marked else Remains()
+        remains = self._mark(places, losses, marked) if marked else Remains()
         return replace(remains, kept=self.drop(places, others) if others else [])
 
     def take_out(self, places: DataFrame, losses: Sequence[Loss]) -> tuple[DataFrame, Remains]:
         """The same, and the rows that went: held, with their places."""
         marked, _ = self._parted(losses)
-        taken, kept = self._take_out(places, losses, frozenset(loss.file for loss in marked))
-        remains = self._mark(places, marked) if marked else Remains()
+        staying = frozenset(loss.file for loss in marked)
+        if self._is_little(losses):
+            rows = _collected(places)
+            taken, kept = self._take_out_here(rows, losses, staying)
+            remains = self._mark_here(rows, marked) if marked else Remains()
+        else:
+            taken, kept = self._take_out(places, losses, staying)
+            remains = self._mark(places, losses, marked) if marked else Remains()
         return taken, replace(remains, kept=kept)
+
+    def _is_little(self, losses: Sequence[Loss]) -> bool:
+        """Is it done before tasks would have begun?"""
+        sizes = self.target.snapshot.files["size"]
+        size = sum(sizes[loss.place].as_py() for loss in losses)
+        return size <= _MOST_READ_HERE and sum(loss.rows for loss in losses) <= _MOST_TAKEN_HERE
 
     def _parted(self, losses: Sequence[Loss]) -> tuple[list[Loss], list[Loss]]:
         """Files that stay, and others that lose some of their rows."""
@@ -71,17 +86,19 @@ class Rewriting:
         marked = {loss.place for loss in some if most > 0 and is_marked(files, loss.place, loss.rows, most)}
         return [loss for loss in some if loss.place in marked], [loss for loss in some if loss.place not in marked]
 
-    def _mark(self, places: DataFrame, losses: Sequence[Loss]) -> Remains:
-        snapshot = self._snapshot(losses)
+    def _mark(self, places: DataFrame, losses: Sequence[Loss], marked: Sequence[Loss]) -> Remains:
         if sum(loss.rows for loss in losses) <= _MOST_ON_DRIVER:
-            rows = self._numbered(places, losses, [0] * len(losses)).drop(_TASK).toArrow().to_batches()
-            vectors = _vectors(snapshot, self.plan.options, rows)
-        else:
-            work = partial(_widen, snapshot, self.plan.options)
-            schema = f"{PLACE} int, data binary, rows bigint"
-            found = self._spread(places, losses).mapInArrow(work, schema).collect()
-            vectors = {row[PLACE]: (bytes(row["data"]), row["rows"]) for row in found}
-        return mark(snapshot, vectors, self.plan.options)
+            return self._mark_here(_collected(places), marked)
+        snapshot = self._snapshot(marked)
+        work = partial(_widen, snapshot, self.plan.options)
+        schema = f"{_PLACE} int, data binary, rows bigint"
+        found = self._spread(places, marked).mapInArrow(work, schema).collect()
+        return mark(snapshot, {row[_PLACE]: (bytes(row["data"]), row["rows"]) for row in found}, self.plan.options)
+
+    def _mark_here(self, rows: Mapping[int, Rows], marked: Sequence[Loss]) -> Remains:
+        snapshot = self._snapshot(marked)
+        gone = {place: bitmap_of(rows[loss.file]) for place, loss in enumerate(marked)}
+        return mark(snapshot, widened(snapshot, gone, self.plan.options), self.plan.options)
 
     def drop(self, places: DataFrame, losses: Sequence[Loss]) -> list[Add]:
         """The new files of those that lose the rows at some places."""
@@ -92,14 +109,35 @@ class Rewriting:
     def _take_out(
         self, places: DataFrame, losses: Sequence[Loss], staying: frozenset[int]
     ) -> tuple[DataFrame, list[Add]]:
-        """The new files of those that do not stay, and the rows that go of all of them."""
-        snapshot = self._snapshot(losses)
-        schema = StructType.fromJson(nullable(parse_struct(snapshot.metadata.schema_string)))
-        more = [StructField(FILE, LongType()), StructField(ROW, LongType()), StructField(_ADD, StringType())]
-        work = partial(_take_out, snapshot, self.plan, [loss.file for loss in losses], staying)
-        held = self._spread(places, losses).mapInArrow(work, StructType([*schema, *more])).localCheckpoint()
+        """The rows that go, and the new files of those that do not stay."""
+        taking = self._taking(losses, staying)
+        schema = self._taken_schema().add(_ADD, StringType())
+        held = self._spread(places, losses).mapInArrow(taking.by_task, schema).localCheckpoint()
         adds = held.where(F.col(_ADD).isNotNull()).select(_ADD).collect()
         return held.where(F.col(_ADD).isNull()).drop(_ADD), [from_text(row[_ADD]) for row in adds]
+
+    def _take_out_here(
+        self, rows: Mapping[int, Rows], losses: Sequence[Loss], staying: frozenset[int]
+    ) -> tuple[DataFrame, list[Add]]:
+        """The same by threads of this process."""
+        taking = self._taking(losses, staying)
+
+        def of_file(place: int) -> tuple[list[pa.RecordBatch], list[Add]]:
+            adds: list[Add] = []
+            return list(taking.of_file(place, rows[losses[place].file], adds)), adds
+
+        with ThreadPoolExecutor(min(len(losses), pa.cpu_count()), "deltasql-rows") as pool:
+            found = list(pool.map(of_file, range(len(losses))))
+        table = pa.Table.from_batches([batch for batches, _ in found for batch in batches])
+        taken = self.target.spark.createDataFrame(table, self._taken_schema())
+        return taken, [add for _, adds in found for add in adds]
+
+    def _taking(self, losses: Sequence[Loss], staying: frozenset[int]) -> _Taking:
+        return _Taking(self._snapshot(losses), self.plan, [loss.file for loss in losses], staying)
+
+    def _taken_schema(self) -> StructType:
+        schema = StructType.fromJson(nullable(parse_struct(self.target.snapshot.metadata.schema_string)))
+        return schema.add(FILE, LongType()).add(ROW, LongType())
 
     def _snapshot(self, losses: Sequence[Loss]) -> Snapshot:
         """Of the files that lose rows, in their order, what a task has to know."""
@@ -118,10 +156,16 @@ class Rewriting:
         """The rows of some files, each with the place of its file among them and with its task."""
         numbers = [pa.array(values, pa.int32()) for values in (range(len(losses)), tasks)]
         table = pa.table(
-            {FILE: pa.array([loss.file for loss in losses], pa.int64()), PLACE: numbers[0], _TASK: numbers[1]}
+            {FILE: pa.array([loss.file for loss in losses], pa.int64()), _PLACE: numbers[0], _TASK: numbers[1]}
         )
         files = F.broadcast(self.target.spark.createDataFrame(table))
-        return places.select(FILE, ROW).join(files, FILE).select(PLACE, ROW, _TASK)
+        return places.select(FILE, ROW).join(files, FILE).select(_PLACE, ROW, _TASK)
+
+
+def _collected(places: DataFrame) -> dict[int, Rows]:
+    """The numbers of the rows that go from each file."""
+    rows = places.where(F.col(FILE).isNotNull()).select(FILE, ROW).toArrow()
+    return dict(_by_file(rows.to_batches()))
 
 
 def _balanced(sizes: Sequence[int]) -> list[int]:
@@ -146,44 +190,45 @@ def _drop(snapshot: Snapshot, plan: FilePlan, batches: Iterable[pa.RecordBatch])
     yield pa.RecordBatch.from_arrays([pa.array(as_texts(adds), pa.string())], names=[_ADD])
 
 
-def _vectors(
-    snapshot: Snapshot, options: Mapping[str, str], batches: Iterable[pa.RecordBatch]
-) -> dict[int, tuple[bytes, int]]:
-    rows = {place: bitmap_of(numbers) for place, numbers in _by_file(batches)}
-    return widened(snapshot, rows, options)
-
-
 def _widen(
     snapshot: Snapshot, options: Mapping[str, str], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    found = _vectors(snapshot, options, batches)
+    gone = {place: bitmap_of(numbers) for place, numbers in _by_file(batches)}
+    found = widened(snapshot, gone, options)
     data, counts = [data for data, _ in found.values()], [count for _, count in found.values()]
     arrays = [pa.array(list(found), pa.int32()), pa.array(data, pa.binary()), pa.array(counts, pa.int64())]
-    yield pa.RecordBatch.from_arrays(arrays, names=[PLACE, "data", "rows"])
+    yield pa.RecordBatch.from_arrays(arrays, names=[_PLACE, "data", "rows"])
 
 
-def _take_out(
-    snapshot: Snapshot,
-    plan: FilePlan,
-    files: Sequence[int],
-    staying: frozenset[int],
-    batches: Iterable[pa.RecordBatch],
-) -> Iterator[pa.RecordBatch]:
-    schema = loose_schema(snapshot.schema)
-    names = [*schema.names, FILE, ROW, _ADD]
-    adds: list[Add] = []
-    for place, rows in _by_file(batches):
-        file = _file(snapshot, place)
-        if files[place] in staying:
-            found = picked(file, rows, plan.options)
-        else:
-            found = without_rows(file, rows, plan.options, plan, adds)
+@dataclass(frozen=True, slots=True)
+class _Taking:
+    """How rows are taken out of the files of a snapshot, each of which has a number that stands for it."""
+
+    snapshot: Snapshot
+    plan: FilePlan
+    files: Sequence[int]
+    staying: frozenset[int]
+
+    def by_task(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows that go, and texts of files that were written, for the rows of a task."""
+        adds: list[Add] = []
+        for place, rows in _by_file(batches):
+            for taken in self.of_file(place, rows, adds):
+                yield taken.append_column(_ADD, pa.nulls(taken.num_rows, pa.string()))
+        schema = loose_schema(self.snapshot.schema)
+        texts = pa.array(as_texts(adds), pa.string())
+        nothing = [pa.nulls(len(texts), kind) for kind in (*schema.types, pa.int64(), pa.int64())]
+        yield pa.RecordBatch.from_arrays([*nothing, texts], names=[*schema.names, FILE, ROW, _ADD])
+
+    def of_file(self, place: int, rows: Rows, adds: list[Add]) -> Iterator[pa.RecordBatch]:
+        """The rows that go from one file, with their places; `adds` gets what is written of the others if the file does
+        not stay."""
+        name, file, options = self.files[place], _file(self.snapshot, place), self.plan.options
+        stays = name in self.staying
+        found = picked(file, rows, options) if stays else without_rows(file, rows, options, self.plan, adds)
         for taken, numbers in found:
-            where = [pa.repeat(pa.scalar(files[place], pa.int64()), len(numbers)), pa.array(numbers)]
-            yield pa.RecordBatch.from_arrays([*taken.columns, *where, pa.nulls(len(numbers), pa.string())], names=names)
-    texts = pa.array(as_texts(adds), pa.string())
-    nothing = [pa.nulls(len(texts), kind) for kind in (*schema.types, pa.int64(), pa.int64())]
-    yield pa.RecordBatch.from_arrays([*nothing, texts], names=names)
+            where = [pa.repeat(pa.scalar(name, pa.int64()), len(numbers)), pa.array(numbers)]
+            yield pa.RecordBatch.from_arrays([*taken.columns, *where], names=[*taken.schema.names, FILE, ROW])
 
 
 def _by_file(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Rows]]:

@@ -8,6 +8,7 @@ and kept: files, counts and returned rows all come from what was kept.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -21,13 +22,13 @@ from deltasql.core.feed import AFTER, BEFORE, CHANGE_TYPE, DELETED, INSERTED
 from deltasql.core.fit import Fit, parse_struct
 from deltasql.data.files import FilePlan, as_changes
 from deltasql.data.marking import Remains, live_rows
-from deltasql.data.statements import ACTION, DELETE, INSERT, UPDATE, Changed
+from deltasql.data.statements import ACTION, ALONE, DELETE, INSERT, UNMATCHED, UPDATE, Changed
 from deltasql.errors import UsageError, ValidationError
 from deltasql.progress import Report
 from deltasql.spark.frames import aligned
 from deltasql.spark.places import FILE, ROW
 from deltasql.spark.rewriting import Loss, Rewriting
-from deltasql.spark.target import PLACE, Target
+from deltasql.spark.target import Target
 from deltasql.spark.watching import watched
 from deltasql.spark.write import FrameWrite, explained, usual_width
 from deltasql.store import Snapshot
@@ -58,14 +59,16 @@ class RowChanges:
     def make(self, changes: DataFrame, *, once: bool, remains: Remains | None = None) -> Changed:
         """Write the files. `once` says that no row can be in there twice, which otherwise is refused; `remains` is what
         is left of files that lost rows, if that was written already."""
+        began = time.monotonic()
         with watched(self.target.spark, self.report), explained():
             held = changes.localCheckpoint()
             losses, counts = self._count(held, once=once)
+            spent = (time.monotonic() - began) * 1000
             left = Rewriting(self.target, self.plan).remove(held, losses) if remains is None else remains
         added = self._add(held, counts) if NEW in held.columns else []
         returned = held.select(f"{OUT}.*") if OUT in held.columns else None
-        changed = self._changed(losses, left, added, counts, returned)
-        return replace(changed, changes=self._feed(held, losses, counts)) if OLD in held.columns else changed
+        told = self._feed(held, losses, counts) if OLD in held.columns else []
+        return replace(self._changed(losses, left, added, counts, returned), changes=told, scan_ms=spent)
 
     def replace(self, changes: DataFrame, losses: Sequence[Loss], remains: Remains) -> Changed:
         """Write the files of changes that give each row of those that were taken out another. They are computed once
@@ -133,14 +136,17 @@ class RowChanges:
         actions = [F.count_if(F.col(ACTION) == action).alias(action) for action in (UPDATE, DELETE, INSERT)]
         distinct = [] if once else [F.count_distinct(F.col(ROW)).alias("rows")]
         problem = [F.min(PROBLEM).alias(PROBLEM)] if PROBLEM in held.columns else []
+        if ALONE in held.columns:
+            actions += [F.count_if((F.col(ACTION) == a) & F.col(ALONE)).alias(b) for a, b in UNMATCHED.items()]
         rows = self.target.tally(held, *actions, *distinct, *problem)
-        for row in rows if problem else ():
+        for _, row in rows if problem else ():
             self._refuse_problem(row[PROBLEM])
-        told = [row for row in rows if row[FILE] is not None]
-        if not once and any(row["rows"] < row[UPDATE] + row[DELETE] for row in told):
+        told = [(place, row) for place, row in rows if place is not None]
+        if not once and any(row["rows"] < row[UPDATE] + row[DELETE] for _, row in told):
             self._refuse_twice(held)
-        losses = [Loss(row[FILE], row[PLACE], row[UPDATE] + row[DELETE]) for row in told]
-        return losses, {action: sum(row[action] for row in rows) for action in (UPDATE, DELETE, INSERT)}
+        losses = [Loss(row[FILE], place, row[UPDATE] + row[DELETE]) for place, row in told]
+        told_of = [UPDATE, DELETE, INSERT, *(UNMATCHED.values() if ALONE in held.columns else ())]
+        return losses, {action: sum(row[action] for _, row in rows) for action in told_of}
 
     def _refuse_problem(self, problem: str | None) -> None:
         if problem is not None:
@@ -151,7 +157,10 @@ class RowChanges:
 
     def _refuse_twice(self, held: DataFrame) -> None:
         twice = held.where(F.col(FILE).isNotNull()).groupBy(FILE, ROW).count().where("count > 1").count()
-        raise self._several(f"{twice} rows match several rows of the source, and which of them counts would be chance")
+        raise self._several(
+            f"{twice} rows match several rows of the source, and which of them counts would be chance (an UPDATE of "
+            f"PostgreSQL's takes any one of them)"
+        )
 
     def _several(self, why: str) -> UsageError:
         return UsageError(

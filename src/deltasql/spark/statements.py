@@ -15,6 +15,7 @@ from deltasql.core.fit import DEFAULT, GENERATED
 from deltasql.core.schema import Json
 from deltasql.data.statements import (
     ACTION,
+    ALONE,
     CLAUSE,
     DELETE,
     FILE,
@@ -85,11 +86,14 @@ class _Changes:
             rows = rows.withColumn(NEW, _choice(new, many=many))
             if problems:
                 rows = rows.withColumn(PROBLEM, F.coalesce(*problems))
+        if self.asked.takes_whole:
+            alone = [place for place, clause in enumerate(self.asked.clauses) if clause.of == NOT_MATCHED_BY_SOURCE]
+            rows = rows.withColumn(ALONE, F.col(CLAUSE).isin(alone))
         if self.old:
             rows = rows.withColumn(OLD, F.col(quoted(self._target)))
         if self.asked.returns:
             rows = self._seen(rows, fields)
-        return rows.select(*(c for c in (FILE, ROW, ACTION, OLD, NEW, PROBLEM, OUT) if c in rows.columns))
+        return rows.select(*(c for c in (FILE, ROW, ACTION, ALONE, OLD, NEW, PROBLEM, OUT) if c in rows.columns))
 
     @property
     def _target(self) -> str:

@@ -15,10 +15,6 @@ from deltasql.spark.places import FILE, file_id
 from deltasql.spark.reading import read_snapshot
 from deltasql.store import Snapshot
 
-PLACE = "__deltasql_place"
-"""The column that tells which file of the snapshot it is."""
-_PLACES = pa.schema([(FILE, pa.string()), (PLACE, pa.int32())])
-
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -35,15 +31,22 @@ class Target:
         """All rows, with `FILE` and `ROW`."""
         return read_snapshot(self.spark, self.snapshot, fast=self.fast, options=self.options, row_ids=True)
 
-    def tally(self, held: DataFrame, *aggregates: Column) -> list[Row]:
-        """What there is of each file, and `PLACE`; of rows that have no file as well."""
-        paths = hadoop_paths(self.snapshot.location, self.snapshot.files["path"].to_pylist())
-        table = pa.table({FILE: list(map(hadoop_uri, paths)), PLACE: pa.array(range(len(paths)), pa.int32())})
-        numbers = self.spark.createDataFrame(table.cast(_PLACES)).withColumn(FILE, file_id(F.col(FILE)))
-        rows: list[Row] = held.groupBy(FILE).agg(*aggregates).join(F.broadcast(numbers), FILE, "left").collect()
-        told = [row for row in rows if row[FILE] is not None]
-        if len({row[FILE] for row in told}) < len(told) or any(row[PLACE] is None for row in told):
+    def tally(self, held: DataFrame, *aggregates: Column) -> list[tuple[int | None, Row]]:
+        """What there is of each file, and which of the snapshot's it is; of rows that have no file as well."""
+        rows: list[Row] = held.groupBy(FILE).agg(*aggregates).collect()
+        places = self._places()
+        if (
+            any(row[FILE] is not None and row[FILE] not in places for row in rows)
+            or len(places) < self.snapshot.files.num_rows
+        ):
             raise StorageError(
                 f"table {self.snapshot.name}: rows of files that cannot be told apart: nothing was changed"
             )
-        return rows
+        return [(None if row[FILE] is None else places[row[FILE]], row) for row in rows]
+
+    def _places(self) -> dict[int, int]:
+        """The files of the snapshot by what stands for them. (Spark computes this at once, without a job.)"""
+        paths = hadoop_paths(self.snapshot.location, self.snapshot.files["path"].to_pylist())
+        uris = pa.table({FILE: pa.array(map(hadoop_uri, paths), pa.string())})
+        found = self.spark.createDataFrame(uris).select(file_id(F.col(FILE)).alias(FILE)).collect()
+        return {row[FILE]: place for place, row in enumerate(found)}

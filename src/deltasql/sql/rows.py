@@ -6,7 +6,6 @@ and the values that it gets. What is returned is a second query, on the rows as 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp, parse_one
 
-from deltasql.changing import MERGE, Change
+from deltasql.changing import Change, told_of
 from deltasql.core.changes import TableState
 from deltasql.core.conjuncts import is_own, own_part
 from deltasql.core.constraints import quoted
@@ -26,6 +25,7 @@ from deltasql.data.statements import (
     FILE,
     INSERT,
     MATCHED,
+    MERGE,
     NOT_MATCHED,
     NOT_MATCHED_BY_SOURCE,
     NOTHING,
@@ -137,8 +137,7 @@ class RowStatement:
         simple = own if where is not None and not sources and is_own(where, {target.name}, target.columns) else where
         queries = self.queries(rows, names, None if sources else places)
         statement = Statement((clause,), simple, names or None, None, queries)
-        parameters = {"predicate": json.dumps([shown] if shown else [], ensure_ascii=False)}
-        return Change(clause.action, statement, own, parameters, self.reads_itself(), simple is own)
+        return Change(clause.action, statement, own, told_of(clause.action, shown), self.reads_itself(), simple is own)
 
     def merge(self) -> Change:
         """The change that a MERGE makes."""

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from sqlglot import exp
 
-from deltasql.changing import WRITE, Change, Outcome
+from deltasql.changing import Change, Outcome
 from deltasql.core.changes import TableState
 from deltasql.core.constraints import quoted
 from deltasql.core.fit import GENERATED
@@ -21,6 +21,7 @@ from deltasql.data.statements import (
     NOT_MATCHED,
     ROW,
     UPDATE,
+    WRITE,
     Clause,
     Statement,
     raw_name,
