@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import uuid
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +21,11 @@ from tests.readers import assert_same_rows
 
 NUMBERS = st.one_of(st.none(), st.integers(-3, 3))
 TEXTS = st.one_of(st.none(), st.sampled_from(["", "a", "ab", "b", "B", "%", "é"]))
-ROWS = st.lists(st.tuples(NUMBERS, NUMBERS, TEXTS), min_size=1, max_size=12)
-SCHEMA = pa.schema([("id", pa.int64()), ("a", pa.int32()), ("b", pa.int32()), ("s", pa.string())])
+PRICES = st.one_of(st.none(), st.integers(-8, 8).map(lambda n: Decimal(n) / 4))
+DAYS = st.one_of(st.none(), st.dates(dt.date(2026, 2, 27), dt.date(2026, 3, 2)))
+ROWS = st.lists(st.tuples(NUMBERS, NUMBERS, TEXTS, PRICES, DAYS), min_size=1, max_size=12)
+COLUMNS = {"a": pa.int32(), "b": pa.int32(), "s": pa.string(), "p": pa.decimal128(8, 2), "d": pa.date32()}
+SCHEMA = pa.schema([("id", pa.int64()), *COLUMNS.items()])
 
 _number = st.one_of(st.sampled_from(["a", "b", "id", "NULL", "a + b", "coalesce(a, 0)"]), st.integers(-3, 3).map(str))
 _text = st.one_of(st.sampled_from(["s", "NULL", "s || 'x'", "upper(s)"]), st.sampled_from(["''", "'a'", "'ab'", "'é'"]))
@@ -32,6 +37,10 @@ _leaf = st.one_of(
     st.builds("a {}IN ({}, {})".format, st.sampled_from(["", "NOT "]), _number, _number),
     st.builds("b {}BETWEEN {} AND {}".format, st.sampled_from(["", "NOT "]), _number, _number),
     st.builds("s {}LIKE {}".format, st.sampled_from(["", "NOT "]), st.sampled_from(["'a%'", "'%b'", "'_'", "'a'"])),
+    st.builds(
+        "p {} {}".format, st.sampled_from(["=", "<>", "<", ">="]), st.sampled_from(["0.5", "-1.25", "a", "p * 2"])
+    ),
+    st.builds("d {} DATE '2026-03-01'".format, st.sampled_from(["=", "<>", "<", ">="])),
     st.sampled_from(["TRUE", "FALSE", "a > (SELECT min(b) FROM {t})", "id IN (SELECT a FROM {t})"]),
 )
 CONDITIONS = st.recursive(
@@ -43,19 +52,44 @@ CONDITIONS = st.recursive(
     ),
     max_leaves=4,
 )
-LAYOUTS: dict[str, dict[str, str]] = {
-    "copied": {},
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "copied": {"partition_by": ["a"]},
     "marked": {
-        "delta.enableDeletionVectors": "true",
-        "delta.enableChangeDataFeed": "true",
-        "deltasql.dml.copy_on_write_threshold": "70%",
+        "properties": {
+            "delta.enableDeletionVectors": "true",
+            "delta.enableChangeDataFeed": "true",
+            "deltasql.dml.copy_on_write_threshold": "70%",
+        }
     },
 }
 READERS = ("delta-rs", "duckdb", "spark")
-SETS = st.sampled_from(["a = b", "b = a + 1, a = b", "s = s || '!'", "a = NULL", "s = DEFAULT, b = id", "a = -a"])
+SETS = st.sampled_from(
+    [
+        "a = b",
+        "b = a + 1, a = b",
+        "s = s || '!'",
+        "a = NULL",
+        "s = DEFAULT, b = id",
+        "a = -a",
+        "p = p * 1.5, a = p",
+        "d = d + 1",
+        "d = DATE '2026-03-01', p = a",
+    ]
+)
 STATEMENTS = st.one_of(
     st.builds("UPDATE {{t}} SET {} WHERE {} RETURNING *".format, SETS, CONDITIONS),
     st.builds("DELETE FROM {{t}} WHERE {} RETURNING *".format, CONDITIONS),
+    st.builds(
+        "DELETE FROM {{t}} USING (VALUES (1), (1), (2), (NULL)) AS o(k) WHERE {{t}}.a = o.k AND {} RETURNING {{t}}.*".format,
+        CONDITIONS,
+    ),
+    st.builds(
+        "INSERT INTO {{t}} (id, a, s, d) SELECT id + 50, b, s || 'i', d FROM {{t}} WHERE {} RETURNING *".format,
+        CONDITIONS,
+    ),
+    st.sampled_from(
+        ["INSERT INTO {t} VALUES (70, NULL, 1.5, '', 2.345, '2026-03-01'), (71, 2, 2, 'ä', -0.005, NULL) RETURNING *"]
+    ),
     st.builds(
         "UPDATE {{t}} SET b = o.m FROM (SELECT a AS k, max(id) AS m FROM {{t}} GROUP BY a) o WHERE {{t}}.a = o.k AND {} RETURNING {{t}}.*".format,
         CONDITIONS,
@@ -94,19 +128,21 @@ def test_statements_do_what_postgres_does(
     """Whether files are written anew or rows are marked, and whoever reads them; and the changes that are told lead from
     each version to each later one."""
     name = f"t{uuid.uuid4().hex[:12]}"
-    numbered = [{"id": i, "a": a, "b": b, "s": s} for i, (a, b, s) in enumerate(rows)]
+    numbered = [{"id": i, **dict(zip(COLUMNS, row, strict=True))} for i, row in enumerate(rows)]
     whole = pa.Table.from_pylist(numbered, SCHEMA)
     tables = {
-        namespace: embedded_lake.create_table(f"{namespace}.{name}", SCHEMA, properties=properties)
-        for namespace, properties in LAYOUTS.items()
+        namespace: embedded_lake.create_table(f"{namespace}.{name}", SCHEMA, **options)
+        for namespace, options in LAYOUTS.items()
     }
     for part in range(files):
         if (piece := whole.filter(pa.array([i % files == part for i in range(len(rows))]))).num_rows:
             for table in tables.values():
                 table.append(piece)
-    postgres.execute(f'CREATE TEMPORARY TABLE {name} (id bigint, a int, b int, s text COLLATE "C")')
+    postgres.execute(
+        f'CREATE TEMPORARY TABLE {name} (id bigint, a int, b int, s text COLLATE "C", p decimal(8,2), d date)'
+    )
     with postgres.cursor() as cursor:
-        cursor.executemany(f"INSERT INTO {name} VALUES (%s, %s, %s, %s)", [tuple(r.values()) for r in numbered])
+        cursor.executemany(f"INSERT INTO {name} VALUES (%s, %s, %s, %s, %s, %s)", [tuple(r.values()) for r in numbered])
     for statement in statements:
         expected = postgres.execute(statement.replace("{t}", name)).fetchall()
         left = postgres.execute(f"SELECT * FROM {name}").fetchall()
@@ -116,6 +152,6 @@ def test_statements_do_what_postgres_does(
             assert sorted(map(repr, found)) == sorted(map(repr, expected)), (namespace, statement)
             after = [tuple(row.values()) for row in table.arrow().to_pylist()]
             assert sorted(map(repr, after)) == sorted(map(repr, left)), (namespace, statement)
-        assert_same_rows(Path(tables["marked"].location), tables["marked"].arrow(), READERS, spark=spark_session)
+            assert_same_rows(Path(table.location), table.arrow(), READERS, spark=spark_session)
     assert_it_leads_from_one_to_the_other(tables["marked"])
     postgres.execute(f"DROP TABLE {name}")
