@@ -14,6 +14,7 @@ from psycopg.rows import tuple_row
 
 from deltasql.config import Config
 from deltasql.core.canonical import LoggedCommit, with_tables
+from deltasql.errors import UsageError
 from deltasql.store import rows
 from deltasql.store.database import Connection, Database, Row, fetch
 from deltasql.store.queries import queries
@@ -25,6 +26,8 @@ _CHECKPOINTING = ".checkpointing"
 _MANIFESTS = ".manifests"
 # A version that failed for good is still tried now and then: the store may have come back.
 _LONGEST_PAUSE = 300.0
+UNKNOWN_MODE = "unknown"
+"""The mode of a table whose properties this release cannot read."""
 OPEN_AT_ONCE = 64
 """So many versions are read and published under one lock."""
 
@@ -118,9 +121,18 @@ class Outbox:
         """Every table, by name."""
         return [_status(row, self._config) for row in self._database.rows("mirror_status")]
 
-    def reopen(self, table: MirroredTable, first: int, last: int) -> None:
-        """Have versions published again."""
-        self._database.execute("mirror_reopen", table_key=table.key, first=first, last=last)
+    def reopen(self, table: MirroredTable, version: int) -> bool:
+        """Have a version published again; True if it was published."""
+        found = self._database.rows("mirror_reopen", table_key=table.key, version=version)
+        return bool(found and found[0]["was_published"])
+
+    def close(self, table: MirroredTable, version: int) -> None:
+        """Have a version count as published."""
+        self._database.execute("mirror_succeeded", table_key=table.key, versions=[version])
+
+    def transaction(self, table: MirroredTable, version: int) -> str:
+        """The id of the transaction that made a version."""
+        return str(self._database.rows("mirror_transaction", table_key=table.key, version=version)[0]["txn_id"])
 
     def retry(self, table: MirroredTable) -> None:
         """Have the open versions tried at once, as if for the first time."""
@@ -337,12 +349,13 @@ def read_commits(connection: Connection, key: int, versions: Sequence[int]) -> d
 
 
 def _status(row: Row, config: Config) -> MirrorStatus:
+    mode, unread = _mode(row["properties"], config)
     lag = row["current_version"] - row["published"]
     return MirrorStatus(
         table=row["name"],
         table_id=str(row["table_id"]),
         location=row["location"],
-        mode=config.override(row["properties"])["mirror.mode"],
+        mode=mode,
         version=row["current_version"],
         published=row["published"],
         checkpoint=row["checkpoint"],
@@ -350,6 +363,14 @@ def _status(row: Row, config: Config) -> MirrorStatus:
         lag_seconds=math.ceil(1000 * (row["lag_seconds"] or 0)) / 1000 if lag else 0.0,
         status=row["status"] or "SUCCESS",
         attempts=row["retry_count"] or 0,
-        error=row["error_message"],
+        error=unread or row["error_message"],
         last_attempt_at=row["last_attempt_at"],
     )
+
+
+def _mode(properties: Mapping[str, str], config: Config) -> tuple[str, str | None]:
+    """When a table is published, and what keeps this release from knowing: another one may have set its properties."""
+    try:
+        return config.override(properties)["mirror.mode"], None
+    except UsageError as error:
+        return UNKNOWN_MODE, f"not published from here: {error}"

@@ -360,11 +360,12 @@ where table_key = %(table_key)s and version = %(version)s
 returning status, (select status from before) as was
 
 -- mirror_reopen --
--- Publish versions again.
+-- Publish a version again; was it published?
+with before as (select status from dl_mirror_status where table_key = %(table_key)s and version = %(version)s)
 insert into dl_mirror_status (table_key, version)
-select table_key, version from dl_table_versions
-where table_key = %(table_key)s and version >= %(first)s and version <= %(last)s
+select table_key, version from dl_table_versions where table_key = %(table_key)s and version = %(version)s
 on conflict (table_key, version) do update set status = 'PENDING', retry_count = 0, last_attempt_at = null
+returning coalesce((select status from before) = 'SUCCESS', false) as was_published
 
 -- mirror_retry --
 -- Open versions count their attempts anew.
@@ -379,6 +380,10 @@ where table_key = %(table_key)s and version = %(version)s
 -- mirror_checkpoint_failed --
 -- What went wrong with the checkpoint of a published version.
 update dl_mirror_status set error_message = %(error)s where table_key = %(table_key)s and version = %(version)s
+
+-- mirror_transaction --
+-- The transaction that made a version.
+select txn_id from dl_table_versions where table_key = %(table_key)s and version = %(version)s
 
 -- mirror_progress --
 -- How far the log of a table is published and checkpointed.
