@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from deltasql.core.canonical import commit_bytes
 from deltasql.errors import DatabaseError, DeltaSqlError, MirrorFailure, UsageError, ValidationError
-from deltasql.mirror.alerts import alert
+from deltasql.mirror.alerts import Alerts
 from deltasql.mirror.checkpoints import Checkpoints
 from deltasql.mirror.layout import LOG, any_version, commit_path
 from deltasql.mirror.manifests import Manifests
@@ -57,6 +57,7 @@ class Mirror:
         self._metrics = Metrics(store.outbox)
         self._publisher = Publisher(store.outbox, self._directories, self._metrics)
         self._checkpoints = Checkpoints(store, self._directories, self._metrics)
+        self._alerts = Alerts(store.config["mirror.alert_webhook"])
         self._manifests = Manifests(store.outbox, store.config, options)
         self._lock = threading.Lock()
         self._workers: ThreadPoolExecutor | None = None
@@ -137,7 +138,7 @@ class Mirror:
         if result.failure is None:
             return
         if result.alert:
-            alert(result.table, result.failure, self._config["mirror.alert_webhook"])
+            self._alerts.tell(result.table, result.failure)
         else:
             _log.warning("%s", result.failure)
 
@@ -226,6 +227,7 @@ class Mirror:
             retrier = self._retrier
         if retrier is not None:
             retrier.join()
+        self._alerts.close()
 
     # --- For operators
 
@@ -354,7 +356,7 @@ class Mirror:
         if version is not None:
             self._check_version(found, version)
         wanted = [version] if version is not None else self._missing(found)
-        reopened = [v for v in wanted if self._outbox.reopen(found, v)]
+        reopened = self._outbox.reopen(found, wanted)
         self._outbox.retry(found)
         self._publisher.forget(found)
         result = self._publisher.publish(found, wait=True)

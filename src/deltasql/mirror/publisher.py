@@ -22,6 +22,8 @@ from deltasql.store.outbox import OPEN_AT_ONCE, MirroredTable, OpenVersion, Outb
 
 # The lock's transaction does nothing while files are written, and the server ends one that does so for too long.
 _BATCH_SECONDS = 10.0
+# A large file may be written, read back and compared: that often it goes over the line.
+_REQUESTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,8 @@ class Publisher:
                 if place == 0:
                     self._check_before(table, version)
                 data = known[version]() if version in known else commit_bytes(stored[version])
+                if longer := self._directories.of(table).patience(len(data)):
+                    session.outlast(_REQUESTS * longer)
                 with self._metrics.publishing():
                     self._put(table, version, data)
             except Exception as error:
@@ -148,7 +152,9 @@ class Publisher:
         if there == data:
             return
         if there is not None and data.startswith(there):
-            directory.put(path, data)  # our own bytes, cut short: nobody else can have written them
+            # Cut short: whole lines of ours name our transaction, and what is less than a line, or nothing at all, as a
+            # power cut leaves it on a local disk, is nobody's commit.
+            directory.put(path, data)
             return
         raise MirrorConflict(table.id, version, self._foreign(directory, table, version, there or b""), table.name)
 

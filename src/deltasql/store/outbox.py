@@ -113,18 +113,20 @@ class Outbox:
         return [MirroredTable.of(row) for row in self._database.rows("mirror_due", **self._pauses())]
 
     def progress(self, table: MirroredTable) -> Progress:
-        """How far a table's log is published and checkpointed."""
-        row = self._database.rows("mirror_progress", table_key=table.key)[0]
+        """How far a table's log is published and checkpointed; of a table that was dropped, nothing is."""
+        row = self._database.row("mirror_progress", table_key=table.key)
+        if row is None:
+            return Progress(-1, -1, -1)
         return Progress(row["current_version"], row["published"], row["checkpoint"])
 
     def status(self) -> list[MirrorStatus]:
         """Every table, by name."""
         return [_status(row, self._config) for row in self._database.rows("mirror_status")]
 
-    def reopen(self, table: MirroredTable, version: int) -> bool:
-        """Have a version published again; True if it was published."""
-        found = self._database.rows("mirror_reopen", table_key=table.key, version=version)
-        return bool(found and found[0]["was_published"])
+    def reopen(self, table: MirroredTable, versions: Sequence[int]) -> list[int]:
+        """Have versions published again; those that were published."""
+        found = self._database.rows("mirror_reopen", table_key=table.key, versions=list(versions))
+        return [row["version"] for row in found]
 
     def close(self, table: MirroredTable, version: int) -> None:
         """Have a version count as published."""
@@ -178,6 +180,14 @@ class Outbox:
             yield bool(found and found[0])
 
     @contextmanager
+    def undisturbed(self, table_key: int) -> Iterator[None]:
+        """Keep publishers and writers of checkpoints off a table, in whichever process they are."""
+        with translated(), psycopg.connect(self._database.conninfo, autocommit=True) as connection:
+            for kind in (_CHECKPOINTING, _PUBLISHING):
+                connection.execute(queries()["lock_checkpoint"], {"kind": kind, "table_key": table_key})
+            yield
+
+    @contextmanager
     def manifests(self, *, wait: bool) -> Iterator[ManifestSession | None]:
         """Be the one that publishes manifests. None if there is another one and `wait` is off."""
         key = {"kind": _MANIFESTS, "table_key": 0}
@@ -224,6 +234,10 @@ class Publishing:
     def commits(self, versions: Sequence[int]) -> dict[int, LoggedCommit]:
         """What versions hold."""
         return read_commits(self._connection, self._table.key, versions)
+
+    def outlast(self, seconds: float) -> None:
+        """Keep the lock so many seconds longer while nothing is asked of the database."""
+        self._connection.execute(queries()["mirror_outlast"], {"milliseconds": round(seconds * 1000)})
 
     def succeeded(self, versions: Sequence[int]) -> None:
         """These are published, which is recorded when the session ends."""
