@@ -343,7 +343,8 @@ class Mirror:
             return None
         problem = (
             f"_delta_log holds version {first}, which the database does not have: a writer went past the database, "
-            f"or the database was restored from an older back-up. Commits from version {first} on cannot be published"
+            f"or the database was restored from an older back-up. From there on, commits cannot be published or are "
+            f"not seen"
         )
         _log.error("table %s: %s", table.name, problem)
         return problem
