@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -12,6 +13,11 @@ from dataclasses import dataclass, field
 _UNAVAILABLE = (
     b"HTTP/1.1 503 Slow Down\r\nContent-Type: application/xml\r\nContent-Length: 67\r\nConnection: close\r\n\r\n"
     b"<Error><Code>SlowDown</Code><Message>Wait a while</Message></Error>"
+)
+
+_UNKNOWN = (
+    b"<Error><Code>NotImplemented</Code><Message>A header you provided implies functionality that is not "
+    b"implemented</Message></Error>"
 )
 
 
@@ -34,6 +40,8 @@ class StoreProxy:
     =========  ==========================================================================================
     refuse     nobody listens
     503        the server says that it is too busy
+    501        the server says that it does not know what a header asks for
+    400        the same, as other servers say it
     cut        the connection breaks in the middle of the request
     lost       the request is done, and the connection breaks before the answer
     late       the request is done, and the answer comes too late, or not at all
@@ -52,6 +60,8 @@ class StoreProxy:
         self.after: Callable[[Request], None] = lambda _: None
         self.fault: str | None = None
         self.spoilt = 0
+        self.rate = 0
+        """How many bytes a second the link carries; 0 if it is fast."""
         self.written: dict[str, list[bytes]] = {}
         """The bodies that the server took, by path."""
         self.port = 0
@@ -115,7 +125,9 @@ class StoreProxy:
             headers = {k.strip().lower(): v.strip() for k, _, v in (line.partition(b":") for line in lines[1:])}
             length = int(headers.get(b"content-length", 0))
             while len(body) < length:
-                body += client.recv(1 << 16)
+                more = client.recv(1 << 16)
+                body += more
+                time.sleep(len(more) / self.rate if self.rate else 0)
             method, path, _ = lines[0].decode().split(" ")
             kept = [line for line in lines if not line.lower().startswith(b"connection:")]
             once = b"\r\n".join([*kept, b"Connection: close", b"", b""])
@@ -129,6 +141,9 @@ class StoreProxy:
                 client.sendall(self._pass_on(request))
             case "503":
                 client.sendall(_UNAVAILABLE)
+            case "501" | "400":
+                head = f"HTTP/1.1 {fault} No\r\nContent-Length: {len(_UNKNOWN)}\r\nConnection: close\r\n\r\n"
+                client.sendall(head.encode() + _UNKNOWN)
             case "cut":
                 self._send(request, request.body[: request.length // 2])
                 _reset(client)

@@ -308,9 +308,13 @@ class Lake:
     def drop_table(self, name: str, *, purge: bool = False) -> None:
         """Take a table out of the lake. Its files stay, unless `purge` asks to delete everything at its location."""
         state = self.store.state(self.local_name(name))
-        self.store.drop_table(state)
-        if purge:
-            self.mirror.settle()
+        if not purge:
+            self.store.drop_table(state)
+            return
+        self.mirror.settle()
+        with self.store.outbox.undisturbed(state.table_key):
+            # Whoever waits to publish a version of it finds it dropped.
+            self.store.drop_table(state)
             objects.delete_below(state.location, self.storage_options)
 
     def sql(self, text: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,15 +16,22 @@ from uuid import uuid4
 
 import obstore
 import pyarrow as pa
-from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError
+from obstore.exceptions import AlreadyExistsError, BaseError, GenericError, NotSupportedError
 from obstore.store import LocalStore, MemoryStore, from_url
 
+from deltasql.config import duration
 from deltasql.errors import StorageError
+
+_log = logging.getLogger(__name__)
 
 # Publishing has a back-off of its own: a store that is down should say so before a commit has waited for long.
 _RETRY: Any = {"max_retries": 3, "retry_timeout": timedelta(seconds=15)}
 # A store that takes a request and never answers is noticed by `read_timeout`, well before PostgreSQL gives up the
-# publisher's idle transaction; `timeout` is for whole answers, and a checkpoint may be a large one.
+# publisher's idle transaction; `timeout` is for whole answers, and a checkpoint may be a large one. Both run while a
+# body is sent, so a large one is given longer: as long as a link of so many bytes per second needs.
+_SLOWEST = 1 << 16
+_SMALL = 1 << 20
+_LENGTHENED = ("read_timeout", "timeout")
 _CLIENT_DEFAULTS: dict[str, Any] = {"connect_timeout": "5s", "read_timeout": "20s", "timeout": "300s"}
 # All that obstore knows: it panics over one of these among the store's own settings.
 _CLIENT_KEYS = {
@@ -42,6 +50,8 @@ _HINTS = {
     "TimedOut": "no answer in time",
 }
 """What obstore tells in the details of an error only, or not at all."""
+
+_NO_CONDITION = "%s: the store knows no conditional put (%s): files are moved into place instead"
 
 _IO_ERRORS = (BaseError, OSError)
 _ERRORS = (*_IO_ERRORS, ValueError, NotImplementedError)
@@ -69,56 +79,93 @@ class Directory:
     def __init__(self, location: str, options: Mapping[str, str]) -> None:
         self.location = location
         self._local = local_path(location) if is_local(location) else None
+        self._options = dict(options)
         self._secrets = _secrets(options)
         self._store = _open(location, options)
+        self._patient: dict[int, obstore.store.ObjectStore] = {}
+        self._conditional = True
+
+    def patience(self, size: int) -> int:
+        """How many seconds longer than a small body one of some size may take."""
+        if size <= _SMALL or isinstance(self._store, LocalStore | MemoryStore):
+            return 0
+        return 1 << (size // _SLOWEST).bit_length()
+
+    def _store_for(self, size: int) -> obstore.store.ObjectStore:
+        """The store, as a body of some size wants it."""
+        longer = self.patience(size)
+        if longer and longer not in self._patient:
+            self._patient[longer] = _open(self.location, self._options, longer)
+        return self._patient[longer] if longer else self._store
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         """Write an object unless there is one; False if there is. What was written is there to stay, and whole."""
         with self._saying(f"write {path}"):
-            try:
-                obstore.put(self._store, path, data, mode="create", use_multipart=False)
-            except AlreadyExistsError:
+            if not (self._create(path, data) if self._conditional else self._move_into_place(path, data)):
                 return False
-            except (NotSupportedError, NotImplementedError):
-                if not self._move_into_place(path, data):
-                    return False
         self._check(path, len(data))
+        return True
+
+    def _create(self, path: str, data: bytes) -> bool:
+        """Ask the store itself not to overwrite. One that does not know how is not asked again."""
+        try:
+            obstore.put(self._store_for(len(data)), path, data, mode="create", use_multipart=False)
+        except AlreadyExistsError:
+            return False
+        except (BaseError, NotImplementedError) as error:
+            if not _is_unsupported(error):
+                raise
+            moved = self._move_into_place(path, data)
+            self._conditional = False
+            level = (
+                logging.WARNING if isinstance(error, GenericError) else logging.INFO
+            )  # the options may say so, which is no news
+            _log.log(level, _NO_CONDITION, self.location, _said(error, self._secrets))
+            return moved
         return True
 
     def _move_into_place(self, path: str, data: bytes) -> bool:
         """For a store without conditional put: nobody sees the object before it is whole. That two writers do not
-        take each other's place is up to the publisher's lock here."""
+        take each other's place is up to the store where it can rename without overwriting, and else to the publisher's
+        lock, which no writer past the database has."""
         if self.size(path) is not None:
             return False
         parent, _, name = path.rpartition("/")
         staged = f"{parent}{'/' if parent else ''}.{name}.{uuid4().hex}.tmp"  # the dot hides it from readers
         try:
-            obstore.put(self._store, staged, data, use_multipart=False)
-            self._check(staged, len(data))
-            try:
-                obstore.rename(self._store, staged, path, overwrite=False)
-            except AlreadyExistsError:
-                return False
-            except (NotSupportedError, NotImplementedError):
-                if self.size(path) is not None:
-                    return False
-                obstore.rename(self._store, staged, path)
+            obstore.put(self._store_for(len(data)), staged, data, use_multipart=False)
+            if self.get(staged) != data:
+                raise Torn(f"{self.location}: {staged} does not hold the {len(data)} bytes that were written")
+            return self._rename(staged, path)
         finally:
             with suppress(BaseError, OSError):
                 obstore.delete(self._store, staged)
+
+    def _rename(self, staged: str, path: str) -> bool:
+        try:
+            obstore.rename(self._store, staged, path, overwrite=False)
+        except AlreadyExistsError:
+            return False
+        except (BaseError, NotImplementedError) as error:
+            if not _is_unsupported(error):
+                raise
+            if self.size(path) is not None:
+                return False
+            obstore.rename(self._store, staged, path)
         return True
 
     def put(self, path: str, data: bytes) -> None:
         """Write an object, whether there is one or not."""
         with self._saying(f"write {path}"):
-            obstore.put(self._store, path, data, use_multipart=False)
+            obstore.put(self._store_for(len(data)), path, data, use_multipart=False)
         self._check(path, len(data))
 
     def upload(self, path: str, source: Path) -> None:
         """Write an object from a file, piece by piece, whether there is one or not."""
+        size = source.stat().st_size
         with self._saying(f"write {path}"):
-            obstore.put(self._store, path, source)
-        self._check(path, source.stat().st_size)
+            obstore.put(self._store_for(size), path, source)
+        self._check(path, size)
 
     def _check(self, path: str, size: int) -> None:
         """An object that was cut short reads as an empty or a broken commit; so each one is looked at."""
@@ -274,7 +321,8 @@ def delete_below(location: str, options: Mapping[str, str]) -> int:
     return len(paths)
 
 
-def _open(location: str, options: Mapping[str, str]) -> obstore.store.ObjectStore:
+def _open(location: str, options: Mapping[str, str], longer: int = 0) -> obstore.store.ObjectStore:
+    """A store, whose requests may take so many seconds longer than is usual."""
     try:
         if is_local(location):
             return LocalStore(local_path(location), mkdir=True)
@@ -282,12 +330,21 @@ def _open(location: str, options: Mapping[str, str]) -> obstore.store.ObjectStor
             return _memory.setdefault(location.rstrip("/"), MemoryStore())
         client = {_client_key(k): v for k, v in options.items() if _client_key(k) in _CLIENT_KEYS}
         config: Any = {k: v for k, v in options.items() if _client_key(k) not in _CLIENT_KEYS}
-        settings: Any = _CLIENT_DEFAULTS | client
+        settings: Any = _lengthened(_CLIENT_DEFAULTS | client, longer)
         return from_url(location, config=config or None, client_options=settings, retry_config=_RETRY)
     except (BaseError, ValueError, TypeError, OSError) as error:
         # Without its cause, which repeats the value of an option that cannot be read.
         said = _said(error, _secrets(options))
         raise StorageError(f"cannot open the location {location!r}: {said}") from None
+
+
+def _lengthened(settings: dict[str, Any], seconds: int) -> dict[str, Any]:
+    """Client settings with longer time-outs; one that is written in a way of obstore's own stays as it is."""
+    longer = dict(settings)
+    for name in _LENGTHENED if seconds else ():
+        with suppress(ValueError):
+            longer[name] = f"{round((duration(settings[name]) + seconds) * 1000)}ms"
+    return longer
 
 
 def store_options(options: Mapping[str, str]) -> dict[str, str]:
@@ -319,6 +376,13 @@ def _said(error: Exception, secrets: Sequence[str]) -> str:
     for secret in secrets:
         text = text.replace(secret, "***")
     return text
+
+
+def _is_unsupported(error: Exception) -> bool:
+    """Does the store, or obstore for it, say that it cannot do what was asked? It has done nothing then."""
+    if isinstance(error, NotSupportedError | NotImplementedError):
+        return True
+    return _code(error) == "NotImplemented" or "status code: 501" in str(error).partition("\n")[0]
 
 
 def _code(error: Exception) -> str | None:

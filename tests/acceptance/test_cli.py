@@ -163,8 +163,10 @@ class TestMirror:
         url = f"deltasql://embedded/{tmp_path}/own"
         with deltasql.connect(url, config={"mirror.mode": "off"}) as silent:
             silent.create_table("shop.t", "id BIGINT", location=str(tmp_path / "t"))
+            status = deltasql_command("mirror", "status", url=url)
             done = deltasql_command("mirror", "run", "--json", url=url)
             again = deltasql_command("mirror", "run", "--json", url=url)
+        assert "1 version, " in status.stdout
         assert [(row["table"], row["versions"], row["error"]) for row in json.loads(done.stdout)] == [
             ("shop.t", [0], None)
         ], done.stderr

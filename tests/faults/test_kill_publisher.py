@@ -3,6 +3,7 @@ pass completes what is missing."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import uuid
@@ -29,19 +30,24 @@ STEPS: list[tuple[type | object, str]] = [
     (Publisher, "publish"),
     (checkpoints, "clean_log"),
 ]
+MOMENTS = [*((step, 1) for step in range(len(STEPS))), (0, 2), (0, 3)]
+"""Which step, and which time it is done: between two of the commit files, too."""
 
 
-def publish_and_die(dsn: str, config: dict[str, str], table: str, step: int, after: bool) -> None:
+def publish_and_die(dsn: str, config: dict[str, str], table: str, step: int, time: int, after: bool) -> None:
     """Publish three versions and the checkpoint of the second, and clean the log, dying at a step."""
     owner, name = STEPS[step]
     original = getattr(owner, name)
+    times = itertools.count(1)
 
     def dying(*args: object, **kw: object) -> object:
-        if not after:
+        now = next(times) == time
+        if now and not after:
             os.kill(os.getpid(), signal.SIGKILL)
-        original(*args, **kw)
-        os.kill(os.getpid(), signal.SIGKILL)
-        return None
+        result = original(*args, **kw)
+        if now:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
 
     with deltasql.connect(dsn, config=config) as lake:
         setattr(owner, name, dying)
@@ -49,14 +55,14 @@ def publish_and_die(dsn: str, config: dict[str, str], table: str, step: int, aft
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("step", range(len(STEPS)), ids=[name for _, name in STEPS])
-def test_killed_at_each_step(embedded_lake: deltasql.Lake, step: int, after: bool) -> None:
+@pytest.mark.parametrize(("step", "time"), MOMENTS, ids=[f"{STEPS[step][1]}-{time}" for step, time in MOMENTS])
+def test_killed_at_each_step(embedded_lake: deltasql.Lake, step: int, time: int, after: bool) -> None:
     config = {"postgres.schema": f"s{uuid.uuid4().hex}"}  # nobody else publishes these tables
     with deltasql.connect(embedded_lake.dsn, config=config) as lake:
-        killed_at(lake, config, step, after)
+        killed_at(lake, config, step, time, after)
 
 
-def killed_at(lake: deltasql.Lake, config: dict[str, str], step: int, after: bool) -> None:
+def killed_at(lake: deltasql.Lake, config: dict[str, str], step: int, time: int, after: bool) -> None:
     properties = {"delta.checkpointInterval": "2", "delta.logRetentionDuration": "interval 0 days"}
     table = lake.create_table("t", "id BIGINT", properties=properties)
     for _ in range(2):
@@ -68,11 +74,12 @@ def killed_at(lake: deltasql.Lake, config: dict[str, str], step: int, after: boo
     with deltasql.connect(lake.dsn, config=config | {"mirror.mode": "off"}) as silent:
         for _ in range(3):
             stage(silent, silent.table(table.id))
-    process = spawn(publish_and_die, lake.dsn, config, table.name, step, after)
+    process = spawn(publish_and_die, lake.dsn, config, table.name, step, time, after)
     process.join(60)
     assert process.exitcode == -signal.SIGKILL
     seen = DeltaTable(table.location)
-    assert 2 <= seen.version() <= 5
+    written = 2 + (time if after else time - 1)
+    assert seen.version() == written if STEPS[step][1] == "put_if_absent" else 2 <= seen.version() <= 5
     assert len(seen.file_uris()) == seen.version()
     lake.mirror._reconcile(lake.mirror._find(table.name), look_ahead=False)
     complete = DeltaTable(table.location)

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import obstore
 import psycopg
 import pytest
 from deltalake import DeltaTable
@@ -21,7 +22,7 @@ from psycopg.conninfo import make_conninfo
 import deltasql
 from deltasql.embedded.binaries import find_binaries
 from deltasql.mirror import checkpoints
-from deltasql.mirror.layout import LAST_CHECKPOINT, checkpoint_path
+from deltasql.mirror.layout import LAST_CHECKPOINT, checkpoint_path, commit_path
 from deltasql.objects import Directory
 from tests.factories import add, remove
 from tests.s3 import S3Server
@@ -211,6 +212,57 @@ def test_the_store_fails_at_a_checkpoint(world: World, what: str, fault: str) ->
     hint = Directory(world.table.location, world.s3.options()).get(LAST_CHECKPOINT)
     assert json.loads(hint or b"")["version"] == 4
     world.converges()
+
+
+def is_conditional(request: Request) -> bool:
+    return is_put(request) and b"if-none-match" in request.head.lower()
+
+
+@pytest.mark.parametrize("answer", ["501", "400"])
+def test_a_store_without_conditional_put(world: World, answer: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It says so, each time it is asked, and is asked once."""
+    with world.proxy.failing(answer, is_conditional):
+        for version in (2, 3, 4):
+            assert world.commit() == version
+            assert world.seen() == version
+        asked = world.proxy.spoilt
+        world.converges()
+        foreign = Directory(world.table.location, world.s3.options())
+        foreign.put(commit_path(5), b"{}\n")
+        world.commit()
+        assert world.status.status == "FAILED"
+        assert foreign.get(commit_path(5)) == b"{}\n"
+        foreign.delete([commit_path(5)])
+        world.lake.mirror.repair(world.table.name)
+        world.converges()
+        assert world.proxy.spoilt == asked
+    assert caplog.text.count("knows no conditional put") == 1
+
+
+def test_what_was_staged_is_compared(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store without conditional put that spoils what it is given does not get it into its place."""
+    directory = Directory(world.table.location, world.s3.options(conditional_put="disabled"))
+    original = obstore.put
+    monkeypatch.setattr(obstore, "put", lambda store, path, data, **kw: original(store, path, data[::-1], **kw))
+    with pytest.raises(deltasql.StorageError, match="does not hold"):
+        directory.put_if_absent(commit_path(9), b"same size")
+    assert directory.get(commit_path(9)) is None
+
+
+def test_a_large_commit_over_a_slow_link(embedded_lake: deltasql.Lake, proxy: StoreProxy, s3: S3Server) -> None:
+    """It takes longer than the store's client waits for an answer, and than PostgreSQL lets a transaction idle."""
+    options = s3.options(proxy.endpoint, read_timeout="1s", timeout="3s")
+    config = {"postgres.schema": f"s{uuid.uuid4().hex}", "transaction.timeout": "2s"}
+    with deltasql.connect(embedded_lake.dsn, config=config, storage_options=options) as lake:
+        table = lake.create_table("t", "id BIGINT", location=f"s3://lake/{uuid.uuid4()}")
+        proxy.rate = 1_500_000
+        try:
+            with lake.begin() as tx:
+                tx.stage(table, [add(tags={"large": "x" * 6_000_000})])
+        finally:
+            proxy.rate = 0
+        assert tx.mirror == {}
+        assert DeltaTable(table.location, storage_options=s3.options()).version() == 1
 
 
 def test_commits_do_not_queue_up_behind_a_silent_store(world: World) -> None:

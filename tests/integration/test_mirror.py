@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -260,6 +261,45 @@ class TestFailures:
             log_of(table).with_name("away").rename(log_of(table))
             assert quick.mirror.repair(table.name).versions in ((1,), ())
 
+    def test_a_pause_before_each_attempt_and_five_more_than_the_first(
+        self, make_table: Make, other_lake: Callable[..., deltasql.Lake], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        quick = other_lake(mirror__retry_backoff_base="40ms")
+        table = quick.table(make_table().id)
+        original, times = Directory.put_if_absent, []
+
+        def failing(directory: Directory, path: str, data: bytes) -> bool:
+            if directory.location != table.location:
+                return original(directory, path, data)
+            times.append(time.monotonic())
+            raise deltasql.StorageError("down")
+
+        monkeypatch.setattr(Directory, "put_if_absent", failing)
+        stage(quick, table)
+        deadline = time.monotonic() + 30
+        while state_of(quick, table).status != "FAILED" and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert (state_of(quick, table).status, state_of(quick, table).attempts) == ("FAILED", 6)
+        pauses = [later - earlier for earlier, later in pairwise(times)]
+        assert len(pauses) == 5
+        for pause, least in zip(pauses, (0.04, 0.08, 0.16, 0.32, 0.64), strict=True):
+            assert pause > 0.9 * least
+        monkeypatch.undo()
+        quick.mirror.repair(table.name)
+
+    def test_no_commit_waits_for_the_webhook(self, make_table: Make, other_lake: Callable[..., deltasql.Lake]) -> None:
+        events: list[dict[str, Any]] = []
+        with webhook(events, slow=2.0) as url:
+            told = other_lake(mirror__alert_webhook=url)
+            table = told.table(make_table().id)
+            commit_file(table, 1).write_bytes(b"{}\n")
+            started = time.monotonic()
+            stage(told, table)
+            assert time.monotonic() - started < 1.5
+            assert state_of(told, table).status == "FAILED"
+            told.close()
+            assert [event["event"] for event in events] == ["mirror_conflict"]
+
     def test_a_missing_version_blocks_its_table_and_says_so(self, lake: deltasql.Lake, make_table: Make) -> None:
         table = make_table(properties={"deltasql.mirror.mode": "off"})
         for _ in range(3):
@@ -417,6 +457,52 @@ class TestForeignLogs:
             make_table(location=str(tmp_path / "own"))
 
 
+class TestPurging:
+    """Other processes publish the same table: nothing of it is there afterwards."""
+
+    def test_waits_for_who_is_at_work(
+        self,
+        lake: deltasql.Lake,
+        make_table: Make,
+        other_lake: Callable[..., deltasql.Lake],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        table, other = make_table(), other_lake()
+        place = Path(table.location)
+        at_work, goes_on = threading.Event(), threading.Event()
+        original = Directory.put_if_absent
+
+        def slow(directory: Directory, path: str, data: bytes) -> bool:
+            if directory.location == str(place):
+                at_work.set()
+                assert goes_on.wait(20)
+            return original(directory, path, data)
+
+        monkeypatch.setattr(Directory, "put_if_absent", slow)
+        writer = threading.Thread(target=stage, args=(other, other.table(table.id)))
+        purger = threading.Thread(target=lake.drop_table, args=(table.name,), kwargs={"purge": True})
+        writer.start()
+        assert at_work.wait(20)
+        purger.start()
+        purger.join(0.5)
+        assert purger.is_alive()
+        goes_on.set()
+        writer.join(20)
+        purger.join(20)
+        assert [path for path in place.rglob("*") if path.is_file()] == []
+
+    def test_nobody_publishes_it_afterwards(
+        self, lake: deltasql.Lake, make_table: Make, other_lake: Callable[..., deltasql.Lake]
+    ) -> None:
+        table, other = make_table(properties={"deltasql.mirror.mode": "off"}), other_lake()
+        stage(lake, table)
+        known, place = other.mirror._find(table.name), Path(table.location)
+        lake.drop_table(table.name, purge=True)
+        assert other.mirror._publisher.publish(known, wait=True).versions == []
+        assert other.mirror._checkpoints.write_due(known, wait=True) is None
+        assert [path for path in place.rglob("*") if path.is_file()] == []
+
+
 class TestOptIns:
     def test_in_commit_timestamps(self, lake: deltasql.Lake, make_table: Make) -> None:
         table = make_table(properties={"delta.enableInCommitTimestamps": "true"})
@@ -473,9 +559,10 @@ class TestWatching:
 class webhook:
     """A server that keeps the events it is sent."""
 
-    def __init__(self, events: list[dict[str, Any]]) -> None:
+    def __init__(self, events: list[dict[str, Any]], slow: float = 0) -> None:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
+                time.sleep(slow)
                 events.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
                 self.send_response(204)
                 self.end_headers()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -240,10 +240,15 @@ def mirror() -> None:
 def mirror_status(ctx: click.Context, as_json: bool) -> None:
     """Show how far each table is published, and what went wrong last."""
     found = [asdict(status) for status in _lake(ctx).mirror.status()]
-    names = ("table", "mode", "version", "published", "checkpoint", "lag_seconds", "status", "attempts", "error")
-    show_rows(
-        found if as_json else [{k: row[k] for k in names} for row in found], as_json=as_json, empty="No tables yet."
-    )
+    names = ("table", "mode", "version", "published", "checkpoint", "lag", "status", "attempts", "error")
+    short = [{name: (row | {"lag": _lag(row)})[name] for name in names} for row in found]
+    show_rows(found if as_json else short, as_json=as_json, empty="No tables yet.")
+
+
+def _lag(status: Mapping[str, Any]) -> str | None:
+    """How far behind a table is, in versions and in time."""
+    count = status["lag_versions"]
+    return f"{count} version{'s' if count != 1 else ''}, {status['lag_seconds']:g} s" if count else None
 
 
 @mirror.command("run")

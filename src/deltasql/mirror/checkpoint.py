@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from deltasql.core.actions import Metadata, Protocol
 from deltasql.core.schema import arrow_schema
+from deltasql.mirror.origin import Origin, Written
 from deltasql.mirror.parsed import ParsedColumns
 from deltasql.store.contents import Contents
 from deltasql.store.rows import loads
@@ -70,15 +71,7 @@ _SMALL = 1000
 _CODECS = {"uncompressed", "snappy", "gzip", "zstd", "lz4", "brotli"}
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """What a checkpoint holds."""
-
-    num_actions: int
-    num_adds: int
-
-
-def write_checkpoint(contents: Contents, target: Path, *, removed_after: int) -> Written:
+def write_checkpoint(contents: Contents, target: Path, origin: Origin, *, removed_after: int) -> Written:
     """Write a file that any reader can start from. Memory holds one batch of files at a time."""
     shape = _Shape.of(contents)
     count = adds = 0
@@ -87,7 +80,9 @@ def write_checkpoint(contents: Contents, target: Path, *, removed_after: int) ->
             writer.write_batch(batch, row_group_size=max(1, batch.num_rows))
             count += batch.num_rows
             adds += batch.num_rows - batch.column("add").null_count
-    return Written(count, adds)
+        written = Written(count, adds)
+        writer.add_key_value_metadata(origin.marks_of(written))
+    return written
 
 
 def _options(metadata: Metadata) -> dict[str, Any]:

@@ -6,22 +6,18 @@ the old files go.
 
 from __future__ import annotations
 
-import io
 import logging
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from deltasql.config import Config
 from deltasql.core.canonical import epoch_millis
 from deltasql.core.intervals import property_interval
-from deltasql.mirror.checkpoint import Written, write_checkpoint
+from deltasql.errors import UsageError
+from deltasql.mirror.checkpoint import write_checkpoint
 from deltasql.mirror.hint import decode_hint, encode_hint
 from deltasql.mirror.layout import (
     LAST_CHECKPOINT,
@@ -32,7 +28,9 @@ from deltasql.mirror.layout import (
     commit_version,
 )
 from deltasql.mirror.metrics import Metrics
+from deltasql.mirror.origin import Origin, Written, found
 from deltasql.mirror.publisher import Directories
+from deltasql.mirror.replay import Log
 from deltasql.objects import Directory
 from deltasql.store import Store
 from deltasql.store.outbox import MirroredTable
@@ -107,23 +105,44 @@ class Checkpoints:
             self._cleaned[table.key] = before
 
     def write(self, table: MirroredTable, version: int) -> None:
-        """Write the checkpoint of a published version, and have readers find it."""
+        """Write the checkpoint of a published version unless it is there, and have readers find it."""
         directory = self._directories.of(table)
-        path = checkpoint_path(version)
-        written = _existing(directory, path) or self._upload(table, version, directory, path)
-        hinted = decode_hint(directory.get(LAST_CHECKPOINT))
-        if hinted is None or hinted < version:
-            size = directory.size(path) or 0
+        origin = self._origin(table, version)
+        written = found(directory, origin) or self._upload(table, origin, directory)
+        hinted = trusted_hint(directory, self._outbox.progress(table).published)
+        if hinted is None or hinted <= version:
+            size = directory.size(checkpoint_path(version)) or 0
             directory.put(LAST_CHECKPOINT, encode_hint(version, written.num_actions, size, written.num_adds))
         self._outbox.checkpointed(table, version)
 
-    def _upload(self, table: MirroredTable, version: int, directory: Directory, path: str) -> Written:
-        retained = property_interval(table.properties, "delta.deletedFileRetentionDuration", _WEEK)
+    def repair(self, table: MirroredTable, after: int = -1) -> int | None:
+        """Write anew what is not ours among the checkpoints after a version, and the last one if it is gone; have the
+        hint name one that is there. The last version that was written."""
+        with self._outbox.checkpointing(table, wait=True):
+            directory, published = self._directories.of(table), self._outbox.progress(table).published
+            there = {version for version in Log.of(directory).checkpoints if version <= published}
+            wanted = {v for v in there if v > after and found(directory, self._origin(table, v)) is None}
+            last = self.due_at(table, published, max(there, default=0))
+            wanted |= {last} if last is not None else set()
+            if not wanted and there and trusted_hint(directory, published) is None:
+                wanted = {max(there)}
+            for version in sorted(wanted):
+                self._write_and_clean(table, version)
+            if not there | wanted and directory.size(LAST_CHECKPOINT) is not None:
+                directory.delete([LAST_CHECKPOINT])
+            return max(wanted, default=None)
+
+    def _origin(self, table: MirroredTable, version: int) -> Origin:
+        return Origin(table.id, version, self._outbox.transaction(table, version))
+
+    def _upload(self, table: MirroredTable, origin: Origin, directory: Directory) -> Written:
+        kept = property_interval(table.properties, "delta.deletedFileRetentionDuration", _WEEK)
+        after = epoch_millis(datetime.now(UTC) - kept)
         with tempfile.TemporaryDirectory(prefix="deltasql-") as scratch:
             file = Path(scratch) / "checkpoint.parquet"
-            with self._store.contents(table.id, version) as contents:
-                written = write_checkpoint(contents, file, removed_after=epoch_millis(datetime.now(UTC) - retained))
-            directory.upload(path, file)
+            with self._store.contents(table.id, origin.version) as contents:
+                written = write_checkpoint(contents, file, origin, removed_after=after)
+            directory.upload(checkpoint_path(origin.version), file)
         return written
 
 
@@ -132,17 +151,19 @@ def interval(table: MirroredTable, config: Config) -> int:
     given = table.properties.get("delta.checkpointInterval", "")
     if given.isdigit() and int(given) > 0:
         return int(given)
-    return int(config.override(table.properties)["mirror.checkpoint_interval"])
+    try:
+        return int(config.override(table.properties)["mirror.checkpoint_interval"])
+    except UsageError:
+        # Another release's property: it stops neither a repair of its table nor anything of others.
+        return int(config["mirror.checkpoint_interval"])
 
 
-def _existing(directory: Directory, path: str) -> Written | None:
-    """A checkpoint that is there already, from an attempt that was cut short afterwards or from another tool."""
-    data = directory.get(path)
-    with suppress(pa.ArrowException):
-        if data:
-            adds = pq.ParquetFile(io.BytesIO(data)).read(columns=["add.path"])["add"]
-            return Written(len(adds), len(adds) - adds.null_count)
-    return None
+def trusted_hint(directory: Directory, published: int) -> int | None:
+    """The version that the hint names, if it is published and its checkpoint is there: readers fail on any other."""
+    hinted = decode_hint(directory.get(LAST_CHECKPOINT))
+    if hinted is None or hinted > published or directory.size(checkpoint_path(hinted)) is None:
+        return None
+    return hinted
 
 
 def retained_from(properties: Mapping[str, str]) -> datetime | None:

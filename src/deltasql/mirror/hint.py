@@ -10,6 +10,7 @@ from urllib.parse import quote
 import msgspec
 
 _UNRESERVED = "-._~"
+_OTHER_FORMS = {"parts", "v2Checkpoint"}
 
 
 def encode_hint(version: int, size: int, size_in_bytes: int, num_adds: int) -> bytes:
@@ -19,11 +20,14 @@ def encode_hint(version: int, size: int, size_in_bytes: int, num_adds: int) -> b
 
 
 def decode_hint(data: bytes | None) -> int | None:
-    """The version that a hint names; None if it says nothing that can be trusted."""
+    """The version that a hint names; None if it says nothing that can be trusted, or names a checkpoint of another
+    form than ours."""
     try:
         fields = msgspec.json.decode(data or b"")
         version = fields["version"]
         given = fields.get("checksum")
+        if fields.keys() & _OTHER_FORMS:
+            return None
     except (msgspec.DecodeError, KeyError, TypeError, AttributeError):
         return None
     if type(version) is not int or (given is not None and given != checksum(fields)):

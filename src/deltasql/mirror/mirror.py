@@ -14,16 +14,16 @@ from typing import TypeVar
 
 from deltasql.core.canonical import commit_bytes
 from deltasql.errors import DatabaseError, DeltaSqlError, MirrorFailure, UsageError, ValidationError
-from deltasql.mirror.alerts import alert
+from deltasql.mirror.alerts import Alerts
 from deltasql.mirror.checkpoints import Checkpoints
-from deltasql.mirror.layout import commit_path
+from deltasql.mirror.layout import LOG, any_version, commit_path
 from deltasql.mirror.manifests import Manifests
 from deltasql.mirror.metrics import Metrics
 from deltasql.mirror.publisher import Directories, Published, Publisher
 from deltasql.mirror.replay import Log
 from deltasql.mirror.validate import differences
 from deltasql.store import Landed, Store
-from deltasql.store.outbox import MirroredTable, MirrorStatus
+from deltasql.store.outbox import UNKNOWN_MODE, MirroredTable, MirrorStatus
 
 _log = logging.getLogger(__name__)
 
@@ -57,6 +57,7 @@ class Mirror:
         self._metrics = Metrics(store.outbox)
         self._publisher = Publisher(store.outbox, self._directories, self._metrics)
         self._checkpoints = Checkpoints(store, self._directories, self._metrics)
+        self._alerts = Alerts(store.config["mirror.alert_webhook"])
         self._manifests = Manifests(store.outbox, store.config, options)
         self._lock = threading.Lock()
         self._workers: ThreadPoolExecutor | None = None
@@ -137,7 +138,7 @@ class Mirror:
         if result.failure is None:
             return
         if result.alert:
-            alert(result.table, result.failure, self._config["mirror.alert_webhook"])
+            self._alerts.tell(result.table, result.failure)
         else:
             _log.warning("%s", result.failure)
 
@@ -226,6 +227,7 @@ class Mirror:
             retrier = self._retrier
         if retrier is not None:
             retrier.join()
+        self._alerts.close()
 
     # --- For operators
 
@@ -244,12 +246,13 @@ class Mirror:
 
     def _pass(self, *, look_ahead: bool) -> list[MirrorReport]:
         tables = self._tables()
+        statuses = self.status()
         wanted = {table.id for table in self._outbox.due()}
-        wanted |= {s.table_id for s in self.status() if look_ahead or self._checkpoint_due(tables.get(s.table_id), s)}
+        wanted |= {s.table_id for s in statuses if look_ahead or self._checkpoint_due(tables.get(s.table_id), s)}
         chosen = [table for table_id, table in tables.items() if table_id in wanted]
         work = partial(self._reconcile, look_ahead=look_ahead)
         reports = self._side_by_side(work, chosen, self._config["mirror.reconcile_concurrency"])
-        told = [*reports, self._reconcile_manifests(clean=look_ahead)]
+        told = [*reports, self._reconcile_manifests(clean=look_ahead), *(_unread(statuses) if look_ahead else ())]
         return [r for r in told if r.versions or r.error or r.checkpoint is not None]
 
     def _reconcile_manifests(self, *, clean: bool) -> MirrorReport:
@@ -278,11 +281,21 @@ class Mirror:
                     while not stop.is_set():
                         look = time.monotonic() - looked > _LOOK_AHEAD_EVERY
                         looked = time.monotonic() if look else looked
-                        each(self._pass(look_ahead=look))
+                        each(self._watched_pass(look_ahead=look))
                         _wait(announced, interval, stop)
             except DatabaseError as error:
                 _log.warning("the reconciler goes on when the database is back: %s", error)
                 stop.wait(self._config["mirror.retry_backoff_base"])
+
+    def _watched_pass(self, *, look_ahead: bool) -> list[MirrorReport]:
+        """A pass whose failure is told, and tried again with the next one."""
+        try:
+            return self._pass(look_ahead=look_ahead)
+        except DatabaseError:
+            raise
+        except Exception as problem:
+            _log.exception("a pass of the reconciler failed")
+            return [MirrorReport("", error=f"{type(problem).__name__}: {problem}")]
 
     def _tables(self) -> dict[str, MirroredTable]:
         """The tables that are to be published, by id."""
@@ -318,51 +331,82 @@ class Mirror:
         return MirrorReport(table.name, tuple(result.versions), checkpoint, error)
 
     def _ahead(self, table: MirroredTable) -> str | None:
-        """A version in the log that the database does not have: another writer, or a database restored."""
+        """Versions in the log that the database does not have: another writer, or a database restored."""
         head = self._outbox.progress(table).head
-        if self._directories.of(table).size(commit_path(head + 1)) is None or self._outbox.progress(table).head > head:
+        listed = self._directories.of(table).list(LOG, after=commit_path(head))
+        versions = {version for entry in listed if (version := any_version(entry.path)) is not None}
+        if not versions:
+            return None
+        head = self._outbox.progress(table).head  # commits may have reached the log before it was listed
+        first = min((version for version in versions if version > head), default=None)
+        if first is None:
             return None
         problem = (
-            f"_delta_log holds version {head + 1}, which the database does not have: a writer went past the database, "
-            f"or the database was restored from an older back-up. The next commit cannot be published"
+            f"_delta_log holds version {first}, which the database does not have: a writer went past the database, "
+            f"or the database was restored from an older back-up. From there on, commits cannot be published or are "
+            f"not seen"
         )
         _log.error("table %s: %s", table.name, problem)
         return problem
 
     def repair(self, table: str, version: int | None = None) -> MirrorReport:
-        """Publish what is missing from the log, at once: one version, or all. Raises if that fails."""
+        """Publish what is missing from the log, at once: one version, or all; write anew what is missing of its
+        checkpoints, or is not ours. Raises if that fails."""
         found = self._find(table)
-        head = self._outbox.progress(found).head
-        if version is not None and not 0 <= version <= head:
-            raise ValidationError(
-                f"table {found.name} has no version {version}: it has versions 0 to {head}",
-                table=found.name,
-                value=version,
-            )
-        for first, last in [(version, version)] if version is not None else self._missing(found):
-            self._outbox.reopen(found, first, last)
+        published = self._outbox.progress(found).published
+        if version is not None:
+            self._check_version(found, version)
+        wanted = [version] if version is not None else self._missing(found)
+        reopened = self._outbox.reopen(found, wanted)
         self._outbox.retry(found)
+        self._publisher.forget(found)
         result = self._publisher.publish(found, wait=True)
         self._report(result)
         if result.failure is not None:
+            if version in reopened and version not in result.versions:
+                # What was asked for is no reason to hold back the versions after it, which went on before.
+                self._outbox.close(found, version)
             raise result.failure
-        return MirrorReport(found.name, tuple(result.versions), self._checkpoints.write_due(found, now=True))
+        after = -1 if version is None else published
+        return MirrorReport(found.name, tuple(result.versions), self._checkpoints.repair(found, after))
 
-    def _missing(self, table: MirroredTable) -> list[tuple[int, int]]:
-        """Published versions whose files are gone, from the first one that a reader needs."""
+    def _check_version(self, table: MirroredTable, version: int) -> None:
+        """Refuse to publish a version that there is not, or that the log does not need."""
         progress = self._outbox.progress(table)
-        log = Log.of(self._directories.of(table))
-        start = min([*log.commits, progress.published + 1]) if log.checkpoints else 0
-        return [(v, v) for v in range(start, progress.published + 1) if v not in log.commits]
+        if not 0 <= version <= progress.head:
+            raise ValidationError(
+                f"table {table.name} has no version {version}: it has versions 0 to {progress.head}",
+                table=table.name,
+                value=version,
+            )
+        start = Log.of(self._directories.of(table)).start(progress.published)
+        if version < start:
+            raise ValidationError(
+                f"table {table.name}: the log begins at version {start}, behind a checkpoint; version {version} was "
+                f"cleaned up, no reader needs it, and it cannot be published again",
+                table=table.name,
+                value=version,
+            )
+
+    def _missing(self, table: MirroredTable) -> list[int]:
+        """Published versions whose files are gone, from the first one that a reader needs."""
+        progress, directory = self._outbox.progress(table), self._directories.of(table)
+        log = Log.of(directory)
+        if progress.checkpoint > 0 and 0 not in log.commits and not log.start(progress.published):
+            # The log was cleaned up behind a checkpoint that is gone: a new one stands for all that was before it.
+            self._checkpoints.repair(table)
+            log = Log.of(directory)
+        return [v for v in range(log.start(progress.published), progress.published + 1) if v not in log.commits]
 
     def validate(self, table: str) -> list[str]:
         """Every difference between the database and the published log at the version published last."""
         found = self._find(table)
-        progress = self._outbox.progress(found)
-        if progress.published < 0:
+        progress = partial(self._outbox.progress, found)
+        published = progress().published
+        if published < 0:
             return [f"nothing of table {found.name} is published"]
-        with self._store.contents(found.id, progress.published) as contents:
-            return differences(self._directories.of(found), contents, progress.head)
+        with self._store.contents(found.id, published) as contents:
+            return differences(self._directories.of(found), contents, progress)
 
     def _find(self, table: str) -> MirroredTable:
         return self._outbox.tables(self._store.state(table).table_key)[0]
@@ -372,6 +416,11 @@ class Mirror:
             return []
         with ThreadPoolExecutor(min(width, len(items)), "deltasql-mirror") as pool:
             return list(pool.map(work, items))
+
+
+def _unread(statuses: Iterable[MirrorStatus]) -> list[MirrorReport]:
+    """Tables whose properties make no sense to this release: they are told, and left to others."""
+    return [MirrorReport(s.table, error=s.error) for s in statuses if s.mode == UNKNOWN_MODE]
 
 
 def _wait(announced: Callable[[float], bool], seconds: float, stop: threading.Event) -> None:

@@ -15,13 +15,15 @@ import msgspec
 
 from deltasql.core.canonical import commit_bytes
 from deltasql.errors import DatabaseError, DeltaSqlError, MirrorConflict, MirrorFailure
-from deltasql.mirror.layout import LOG, commit_path, commit_version
+from deltasql.mirror.layout import LAST_CHECKPOINT, LOG, checkpoint_path, commit_path, commit_version
 from deltasql.mirror.metrics import Metrics
 from deltasql.objects import Directory
 from deltasql.store.outbox import OPEN_AT_ONCE, MirroredTable, OpenVersion, Outbox, Publishing
 
 # The lock's transaction does nothing while files are written, and the server ends one that does so for too long.
 _BATCH_SECONDS = 10.0
+# A large file may be written, read back and compared: that often it goes over the line.
+_REQUESTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,10 @@ class Publisher:
         self._directories = directories
         self._metrics = metrics
         self._seen: dict[int, int] = {}
+
+    def forget(self, table: MirroredTable) -> None:
+        """Look at the log again before the next version is published: files may have gone."""
+        self._seen.pop(table.key, None)
 
     def publish(
         self,
@@ -109,6 +115,8 @@ class Publisher:
                 if place == 0:
                     self._check_before(table, version)
                 data = known[version]() if version in known else commit_bytes(stored[version])
+                if longer := self._directories.of(table).patience(len(data)):
+                    session.outlast(_REQUESTS * longer)
                 with self._metrics.publishing():
                     self._put(table, version, data)
             except Exception as error:
@@ -144,7 +152,9 @@ class Publisher:
         if there == data:
             return
         if there is not None and data.startswith(there):
-            directory.put(path, data)  # our own bytes, cut short: nobody else can have written them
+            # Cut short: whole lines of ours name our transaction, and what is less than a line, or nothing at all, as a
+            # power cut leaves it on a local disk, is nobody's commit.
+            directory.put(path, data)
             return
         raise MirrorConflict(table.id, version, self._foreign(directory, table, version, there or b""), table.name)
 
@@ -158,22 +168,25 @@ class Publisher:
         return (
             f"{directory.location}/{commit_path(version)} holds another commit{_described(there)}{further}. A writer "
             f"went past the database, or the database was restored from an older back-up. Nothing was overwritten. "
-            f"If that commit is not wanted, move the file (and those after it) out of {LOG} and run "
+            f"If that commit is not wanted, move the file out of {LOG}, with the commit files after it, the "
+            f"checkpoints and .crc files of these versions, and {LAST_CHECKPOINT}, and run "
             f"`deltasql mirror repair {table.name}`; if it is, the rows it brought have to be written again through "
             f"deltasql"
         )
 
     def _check_before(self, table: MirroredTable, version: int) -> None:
-        """A log with a gap is unreadable: the version before must be there. One look per table and process."""
+        """A log with a gap is unreadable: the version before must be there, or a checkpoint that stands for it. One
+        look per table and process."""
         if version == 0 or self._seen.get(table.key) == version - 1:
             return
         directory = self._directories.of(table)
-        if directory.size(commit_path(version - 1)) is None:
+        before = (commit_path(version - 1), checkpoint_path(version - 1), checkpoint_path(version))
+        if all(directory.size(path) is None for path in before):
             raise MirrorFailure(
                 table.id,
                 version,
                 f"{directory.location}/{commit_path(version - 1)} is gone, and a log with a gap cannot be read: "
-                f"`deltasql mirror repair {table.name} --version={version - 1}` publishes it again",
+                f"`deltasql mirror repair {table.name}` publishes it again",
                 table.name,
             )
 

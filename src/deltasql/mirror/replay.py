@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +13,7 @@ import pyarrow.parquet as pq
 
 from deltasql.core.actions import ACTIONS, Action, Add, DomainMetadata, Metadata, Protocol, Remove, Txn, from_dict
 from deltasql.errors import DeltaSqlError
-from deltasql.mirror.layout import LOG, checkpoint_path, checkpoint_version, commit_path, commit_version
+from deltasql.mirror.layout import LOG, any_version, checkpoint_path, checkpoint_version, commit_path, commit_version
 from deltasql.objects import Directory
 
 FileKey = tuple[str, str | None]
@@ -60,6 +61,8 @@ class Log:
 
     commits: frozenset[int]
     checkpoints: frozenset[int]
+    strays: tuple[str, ...]
+    """Files of a kind that readers trust and the mirror never writes: checksums, compactions, other checkpoints."""
 
     @classmethod
     def of(cls, directory: Directory) -> Log:
@@ -68,7 +71,15 @@ class Log:
         return cls(
             frozenset(v for path in paths if (v := commit_version(path)) is not None),
             frozenset(v for path in paths if (v := checkpoint_version(path)) is not None),
+            tuple(
+                p for p in paths if any_version(p) is not None and commit_version(p) is checkpoint_version(p) is None
+            ),
         )
+
+    def start(self, published: int) -> int:
+        """The first version whose commit belongs in the log; those before a checkpoint may have been cleaned up."""
+        checkpoints = [version for version in self.checkpoints if version <= published]
+        return min([*self.commits, max(checkpoints)]) if checkpoints else 0
 
 
 def replay(directory: Directory, log: Log, version: int) -> Replayed:
@@ -76,16 +87,30 @@ def replay(directory: Directory, log: Log, version: int) -> Replayed:
     start = max((v for v in log.checkpoints if v <= version), default=-1)
     table = Replayed()
     if start >= 0:
-        for action in _checkpoint_actions(directory, start):
-            table.apply(action)
+        with _naming(directory, checkpoint_path(start)):
+            for action in _checkpoint_actions(directory, start):
+                table.apply(action)
     for number in range(start + 1, version + 1):
         data = directory.get(commit_path(number)) if number in log.commits else None
         if data is None:
             raise DeltaSqlError(f"{directory.location}: {commit_path(number)} is missing from the log")
-        for action in commit_actions(data):
-            table.apply(action)
+        with _naming(directory, commit_path(number)):
+            for action in commit_actions(data):
+                table.apply(action)
     table.version = version
     return table
+
+
+@contextmanager
+def _naming(directory: Directory, path: str) -> Iterator[None]:
+    """What cannot be read is an error that names the file, whatever is wrong with it."""
+    try:
+        yield
+    except DeltaSqlError:
+        raise
+    except Exception as error:
+        problem = f"{directory.location}: {path} cannot be read: {type(error).__name__}: {error}"
+        raise DeltaSqlError(problem) from error
 
 
 def commit_actions(data: bytes) -> Iterator[Action]:

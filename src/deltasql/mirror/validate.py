@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 
 from deltasql.core.actions import Add
 from deltasql.errors import DeltaSqlError
+from deltasql.mirror.hint import decode_hint
+from deltasql.mirror.layout import LAST_CHECKPOINT, checkpoint_path
 from deltasql.mirror.replay import FileKey, Log, Replayed, file_key, replay
 from deltasql.objects import Directory
 from deltasql.store.contents import Contents
+from deltasql.store.outbox import Progress
 from deltasql.store.rows import loads, vector_of
 
 _FIELDS = (
@@ -26,19 +29,41 @@ _FIELDS = (
 )
 
 
-def differences(directory: Directory, contents: Contents, head: int) -> list[str]:
-    """What is not the same in the log as in the database at a version; `head` is the database's last one."""
+def differences(directory: Directory, contents: Contents, progress: Callable[[], Progress]) -> list[str]:
+    """What is not the same in the log as in the database at a version. `progress` is asked after each look at the log,
+    which commits may have reached meanwhile."""
     log = Log.of(directory)
-    found = [
-        f"_delta_log holds version {version}, which the database does not have"
-        for version in sorted(log.commits)
-        if version > head
-    ]
+    head = progress().head
+    found = [*_ahead(log, head), *_strays(directory, log, progress)]
     try:
         published = replay(directory, log, contents.version)
     except DeltaSqlError as error:
         return [*found, str(error)]
     return [*found, *_compare(published, contents)]
+
+
+def _ahead(log: Log, head: int) -> Iterator[str]:
+    for version in sorted(log.commits):
+        if version > head:
+            yield f"_delta_log holds version {version}, which the database does not have"
+    for version in sorted(log.checkpoints):
+        if version > head:
+            yield f"_delta_log holds a checkpoint of version {version}, which the database does not have"
+
+
+def _strays(directory: Directory, log: Log, progress: Callable[[], Progress]) -> Iterator[str]:
+    """What leads readers astray beside the commits and their checkpoints."""
+    for path in log.strays:
+        yield f"{path} is another writer's, and readers may trust it more than the log"
+    hint = directory.get(LAST_CHECKPOINT)
+    hinted = decode_hint(hint)
+    if hinted is None:
+        if hint is not None:
+            yield f"{LAST_CHECKPOINT} is another writer's, or broken"
+    elif hinted > progress().published:
+        yield f"{LAST_CHECKPOINT} names version {hinted}, which is not published"
+    elif directory.size(checkpoint_path(hinted)) is None:
+        yield f"{LAST_CHECKPOINT} names version {hinted}, whose checkpoint is not there"
 
 
 def _compare(published: Replayed, contents: Contents) -> Iterator[str]:

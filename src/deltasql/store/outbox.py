@@ -14,6 +14,7 @@ from psycopg.rows import tuple_row
 
 from deltasql.config import Config
 from deltasql.core.canonical import LoggedCommit, with_tables
+from deltasql.errors import UsageError
 from deltasql.store import rows
 from deltasql.store.database import Connection, Database, Row, fetch
 from deltasql.store.queries import queries
@@ -25,6 +26,8 @@ _CHECKPOINTING = ".checkpointing"
 _MANIFESTS = ".manifests"
 # A version that failed for good is still tried now and then: the store may have come back.
 _LONGEST_PAUSE = 300.0
+UNKNOWN_MODE = "unknown"
+"""The mode of a table whose properties this release cannot read."""
 OPEN_AT_ONCE = 64
 """So many versions are read and published under one lock."""
 
@@ -110,17 +113,28 @@ class Outbox:
         return [MirroredTable.of(row) for row in self._database.rows("mirror_due", **self._pauses())]
 
     def progress(self, table: MirroredTable) -> Progress:
-        """How far a table's log is published and checkpointed."""
-        row = self._database.rows("mirror_progress", table_key=table.key)[0]
+        """How far a table's log is published and checkpointed; of a table that was dropped, nothing is."""
+        row = self._database.row("mirror_progress", table_key=table.key)
+        if row is None:
+            return Progress(-1, -1, -1)
         return Progress(row["current_version"], row["published"], row["checkpoint"])
 
     def status(self) -> list[MirrorStatus]:
         """Every table, by name."""
         return [_status(row, self._config) for row in self._database.rows("mirror_status")]
 
-    def reopen(self, table: MirroredTable, first: int, last: int) -> None:
-        """Have versions published again."""
-        self._database.execute("mirror_reopen", table_key=table.key, first=first, last=last)
+    def reopen(self, table: MirroredTable, versions: Sequence[int]) -> list[int]:
+        """Have versions published again; those that were published."""
+        found = self._database.rows("mirror_reopen", table_key=table.key, versions=list(versions))
+        return [row["version"] for row in found]
+
+    def close(self, table: MirroredTable, version: int) -> None:
+        """Have a version count as published."""
+        self._database.execute("mirror_succeeded", table_key=table.key, versions=[version])
+
+    def transaction(self, table: MirroredTable, version: int) -> str:
+        """The id of the transaction that made a version."""
+        return str(self._database.rows("mirror_transaction", table_key=table.key, version=version)[0]["txn_id"])
 
     def retry(self, table: MirroredTable) -> None:
         """Have the open versions tried at once, as if for the first time."""
@@ -164,6 +178,14 @@ class Outbox:
                 connection.execute(queries()["lock_checkpoint"], key)
             found = connection.execute(queries()["try_lock_checkpoint"], key).fetchone()
             yield bool(found and found[0])
+
+    @contextmanager
+    def undisturbed(self, table_key: int) -> Iterator[None]:
+        """Keep publishers and writers of checkpoints off a table, in whichever process they are."""
+        with translated(), psycopg.connect(self._database.conninfo, autocommit=True) as connection:
+            for kind in (_CHECKPOINTING, _PUBLISHING):
+                connection.execute(queries()["lock_checkpoint"], {"kind": kind, "table_key": table_key})
+            yield
 
     @contextmanager
     def manifests(self, *, wait: bool) -> Iterator[ManifestSession | None]:
@@ -212,6 +234,10 @@ class Publishing:
     def commits(self, versions: Sequence[int]) -> dict[int, LoggedCommit]:
         """What versions hold."""
         return read_commits(self._connection, self._table.key, versions)
+
+    def outlast(self, seconds: float) -> None:
+        """Keep the lock so many seconds longer while nothing is asked of the database."""
+        self._connection.execute(queries()["mirror_outlast"], {"milliseconds": round(seconds * 1000)})
 
     def succeeded(self, versions: Sequence[int]) -> None:
         """These are published, which is recorded when the session ends."""
@@ -337,12 +363,13 @@ def read_commits(connection: Connection, key: int, versions: Sequence[int]) -> d
 
 
 def _status(row: Row, config: Config) -> MirrorStatus:
+    mode, unread = _mode(row["properties"], config)
     lag = row["current_version"] - row["published"]
     return MirrorStatus(
         table=row["name"],
         table_id=str(row["table_id"]),
         location=row["location"],
-        mode=config.override(row["properties"])["mirror.mode"],
+        mode=mode,
         version=row["current_version"],
         published=row["published"],
         checkpoint=row["checkpoint"],
@@ -350,6 +377,14 @@ def _status(row: Row, config: Config) -> MirrorStatus:
         lag_seconds=math.ceil(1000 * (row["lag_seconds"] or 0)) / 1000 if lag else 0.0,
         status=row["status"] or "SUCCESS",
         attempts=row["retry_count"] or 0,
-        error=row["error_message"],
+        error=unread or row["error_message"],
         last_attempt_at=row["last_attempt_at"],
     )
+
+
+def _mode(properties: Mapping[str, str], config: Config) -> tuple[str, str | None]:
+    """When a table is published, and what keeps this release from knowing: another one may have set its properties."""
+    try:
+        return config.override(properties)["mirror.mode"], None
+    except UsageError as error:
+        return UNKNOWN_MODE, f"not published from here: {error}"

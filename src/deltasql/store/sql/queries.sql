@@ -336,13 +336,21 @@ where t.dropped_at is null and (first.last_attempt_at is null or first.last_atte
 order by t.table_key
 
 -- mirror_open --
--- The versions of a table that are not published yet, in order.
+-- The versions of a table that are not published yet, in order; none of one that was dropped while the lock was awaited.
 select m.version, m.retry_count, v.version is not null and (m.version = 0 or exists (select from dl_mirror_status p
         where p.table_key = m.table_key and p.version = m.version - 1)) as whole, m.last_attempt_at is null or m.last_attempt_at
     + make_interval(secs => least(%(longest)s, %(base)s * power(2, m.retry_count - 1))) <= clock_timestamp() as due
 from dl_mirror_status m
 left join dl_table_versions v on v.table_key = m.table_key and v.version = m.version
-where m.table_key = %(table_key)s and m.status <> 'SUCCESS' order by m.version limit %(limit)s
+where m.table_key = %(table_key)s and m.status <> 'SUCCESS'
+    and exists (select from dl_tables t where t.table_key = m.table_key and t.dropped_at is null)
+order by m.version limit %(limit)s
+
+-- mirror_outlast --
+-- Have the publisher's transaction outlast the writing of a large file. A clock that runs heeds a new limit only once it
+-- was stopped.
+select set_config(name, '0', true), set_config(name, least(setting::bigint + %(milliseconds)s, 2147483647)::text, true)
+from pg_settings where name in ('idle_in_transaction_session_timeout', 'transaction_timeout') and setting <> '0'
 
 -- mirror_succeeded --
 -- These versions are published.
@@ -351,20 +359,22 @@ update dl_mirror_status set status = 'SUCCESS', json_written = true, error_messa
 where table_key = %(table_key)s and version = any(%(versions)s)
 
 -- mirror_failed --
--- An attempt failed: the last of them makes the version FAILED.
+-- An attempt failed: the last of those after the first one makes the version FAILED.
 with before as (select status from dl_mirror_status where table_key = %(table_key)s and version = %(version)s)
 update dl_mirror_status set retry_count = retry_count + 1, error_message = %(error)s,
     last_attempt_at = clock_timestamp(),
-    status = case when %(final)s or retry_count + 1 >= %(attempts)s then 'FAILED' else 'PENDING' end
+    status = case when %(final)s or retry_count >= %(attempts)s then 'FAILED' else 'PENDING' end
 where table_key = %(table_key)s and version = %(version)s
 returning status, (select status from before) as was
 
 -- mirror_reopen --
--- Publish versions again.
-insert into dl_mirror_status (table_key, version)
-select table_key, version from dl_table_versions
-where table_key = %(table_key)s and version >= %(first)s and version <= %(last)s
-on conflict (table_key, version) do update set status = 'PENDING', retry_count = 0, last_attempt_at = null
+-- Publish versions again; which of them were published?
+with before as (select version from dl_mirror_status
+    where table_key = %(table_key)s and version = any(%(versions)s) and status = 'SUCCESS'),
+reopened as (insert into dl_mirror_status (table_key, version)
+    select table_key, version from dl_table_versions where table_key = %(table_key)s and version = any(%(versions)s)
+    on conflict (table_key, version) do update set status = 'PENDING', retry_count = 0, last_attempt_at = null)
+select version from before
 
 -- mirror_retry --
 -- Open versions count their attempts anew.
@@ -380,14 +390,18 @@ where table_key = %(table_key)s and version = %(version)s
 -- What went wrong with the checkpoint of a published version.
 update dl_mirror_status set error_message = %(error)s where table_key = %(table_key)s and version = %(version)s
 
+-- mirror_transaction --
+-- The transaction that made a version.
+select txn_id from dl_table_versions where table_key = %(table_key)s and version = %(version)s
+
 -- mirror_progress --
--- How far the log of a table is published and checkpointed.
+-- How far the log of a table is published and checkpointed; nothing for one that was dropped.
 select t.current_version,
     coalesce((select m.version - 1 from dl_mirror_status m where m.table_key = t.table_key and m.status <> 'SUCCESS'
         order by m.version limit 1), t.current_version) as published,
     coalesce((select max(m.version) from dl_mirror_status m
         where m.table_key = t.table_key and m.checkpoint_written), -1) as checkpoint
-from dl_tables t where t.table_key = %(table_key)s
+from dl_tables t where t.table_key = %(table_key)s and t.dropped_at is null
 
 -- mirror_status --
 -- Per table: how far it is published, how long its oldest open version waits, and what its last error was.

@@ -1,0 +1,339 @@
+"""What an operator relies on: whatever was lost or put into `_delta_log`, `validate` tells and `repair` mends."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+import deltasql
+from deltasql.mirror import validate as validation
+from deltasql.mirror.hint import checksum
+from tests.integration.test_mirror import commit_file, log_of, stage, state_of
+from tests.servers import wait_until
+
+Make = Callable[..., deltasql.Table]
+
+
+SCHEMA = "repaired"
+
+
+@pytest.fixture(scope="module")
+def lake(embedded_lake: deltasql.Lake) -> Iterator[deltasql.Lake]:
+    """One that no other test publishes tables of."""
+    with deltasql.connect(embedded_lake.dsn, config={"postgres.schema": SCHEMA}) as own:
+        yield own
+
+
+@pytest.fixture
+def table(lake: deltasql.Lake, make_table: Make) -> deltasql.Table:
+    """Versions 0 to 5, with a checkpoint at 2 and at 4."""
+    made = make_table(properties={"delta.checkpointInterval": "2"})
+    for version in range(1, 6):
+        stage(lake, made)
+        if version % 2 == 0:
+            wait_until(lambda: state_of(lake, made).checkpoint == version, 20)  # noqa: B023 - called at once
+    return made
+
+
+def checkpoint_file(table: deltasql.Table, version: int) -> Path:
+    return log_of(table) / f"{version:020d}.checkpoint.parquet"
+
+
+def hint_file(table: deltasql.Table) -> Path:
+    return log_of(table) / "_last_checkpoint"
+
+
+def hinted(table: deltasql.Table) -> int:
+    return int(json.loads(hint_file(table).read_text())["version"])
+
+
+def point_to(table: deltasql.Table, version: int, **others: Any) -> None:
+    fields = {"version": version, "size": 9, **others}
+    hint_file(table).write_text(json.dumps(fields | {"checksum": checksum(fields)}))
+
+
+def write_past_the_database(table: deltasql.Table, times: int = 1) -> None:
+    for _ in range(times):
+        write_deltalake(table.location, pa.table({"id": pa.array([99], pa.int64())}), mode="append")
+
+
+def is_whole(lake: deltasql.Lake, table: deltasql.Table) -> None:
+    """A reader sees what the database has, and so does `validate`."""
+    reader = DeltaTable(table.location)
+    assert reader.version() == table.version
+    names = sorted(uri.rpartition("/")[2] for uri in reader.file_uris())
+    assert names == sorted(path.rpartition("/")[2] for path in table.files()["path"].to_pylist())
+    assert lake.mirror.validate(table.name) == []
+
+
+class TestTheHint:
+    @pytest.mark.parametrize("version", [3, 40])
+    def test_without_a_checkpoint_is_told_and_rewritten(
+        self, lake: deltasql.Lake, table: deltasql.Table, version: int
+    ) -> None:
+        point_to(table, version)
+        assert any("_last_checkpoint names version" in text for text in lake.mirror.validate(table.name))
+        lake.mirror.repair(table.name)
+        assert hinted(table) == 4
+        is_whole(lake, table)
+
+    def test_of_another_form_is_told_and_rewritten(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
+        point_to(table, 4, parts=3)
+        assert any("_last_checkpoint" in text for text in lake.mirror.validate(table.name))
+        lake.mirror.repair(table.name)
+        is_whole(lake, table)
+
+    def test_the_next_checkpoint_does_not_trust_it(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
+        point_to(table, 40)
+        stage(lake, table)
+        wait_until(lambda: state_of(lake, table).checkpoint == 6, 20)
+        assert hinted(table) == 6
+        is_whole(lake, table)
+
+    def test_without_any_checkpoint_goes(self, lake: deltasql.Lake, make_table: Make) -> None:
+        plain = make_table()
+        stage(lake, plain)
+        point_to(plain, 1)
+        assert lake.mirror.validate(plain.name)
+        assert lake.mirror.repair(plain.name).checkpoint is None
+        assert not hint_file(plain).exists()
+        is_whole(lake, plain)
+
+
+class TestCheckpoints:
+    def test_one_that_is_gone_is_told_and_written_again(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
+        checkpoint_file(table, 4).unlink()
+        assert "whose checkpoint is not there" in str(lake.mirror.validate(table.name))
+        assert lake.mirror.repair(table.name).checkpoint == 4
+        assert hinted(table) == 4
+        is_whole(lake, table)
+
+    def test_one_that_is_gone_from_a_log_that_was_cleaned(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
+        clean(table, 4)
+        checkpoint_file(table, 4).unlink()
+        assert lake.mirror.repair(table.name).versions == ()
+        assert not commit_file(table, 0).exists()
+        is_whole(lake, table)
+
+    def test_one_of_another_writer_is_not_taken_for_ours(self, lake: deltasql.Lake, make_table: Make) -> None:
+        table = make_table(schema="id BIGINT", properties={"delta.checkpointInterval": "2"})
+        stage(lake, table)
+        write_past_the_database(table)
+        DeltaTable(table.location).create_checkpoint()
+        assert checkpoint_file(table, 2).exists()
+        stage(lake, table)
+        error = state_of(lake, table).error or ""
+        assert ".crc" in error
+        assert "_last_checkpoint" in error
+        commit_file(table, 2).unlink()  # and nothing else of what the message says
+        lake.mirror.repair(table.name)
+        lake.mirror.settle()
+        is_whole(lake, table)
+
+    def test_one_of_another_writer_at_any_version(self, lake: deltasql.Lake, make_table: Make) -> None:
+        table = make_table(schema="id BIGINT", properties={"delta.checkpointInterval": "4"})
+        stage(lake, table)
+        write_past_the_database(table, 4)
+        DeltaTable(table.location).create_checkpoint()
+        assert checkpoint_file(table, 5).exists()
+        for _ in range(5):
+            stage(lake, table)
+        for version in range(2, 6):
+            commit_file(table, version).unlink()
+        lake.mirror.repair(table.name)
+        lake.mirror.settle()
+        is_whole(lake, table)
+
+    def test_broken_or_without_files_is_written_again(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
+        right = pq.read_table(checkpoint_file(table, 4))
+        checkpoint_file(table, 2).write_bytes(b"PAR1 and no more")
+        pq.write_table(pa.table({"remove": [1]}), checkpoint_file(table, 4))
+        assert lake.mirror.repair(table.name).checkpoint == 4
+        assert pq.read_table(checkpoint_file(table, 4)).equals(right)
+        assert pq.read_metadata(checkpoint_file(table, 2)).num_rows
+        is_whole(lake, table)
+
+    def test_one_of_a_history_that_was_lost(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
+        """The same table and version, but not the commit that the database has: it was restored from a back-up."""
+        marks = pq.read_metadata(checkpoint_file(table, 4)).metadata
+        assert marks[b"deltasql.table"].decode() == table.id
+        lost = pq.read_table(checkpoint_file(table, 4)).slice(0, 4)
+        other = {key: value for key, value in marks.items() if key.startswith(b"deltasql.")} | {b"deltasql.txnId": b"x"}
+        pq.write_table(lost.replace_schema_metadata(other), checkpoint_file(table, 4))
+        assert lake.mirror.validate(table.name)
+        assert lake.mirror.repair(table.name).checkpoint == 4
+        is_whole(lake, table)
+
+    def test_ours_stay_as_they_are(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
+        before = checkpoint_file(table, 4).stat().st_mtime_ns
+        assert lake.mirror.repair(table.name).checkpoint is None
+        assert checkpoint_file(table, 4).stat().st_mtime_ns == before
+
+
+def clean(table: deltasql.Table, before: int) -> None:
+    """As the clean-up of old log files does."""
+    for version in range(before):
+        commit_file(table, version).unlink()
+        checkpoint_file(table, version).unlink(missing_ok=True)
+
+
+class TestVersions:
+    def test_one_that_was_cleaned_up_is_refused(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
+        clean(table, 4)
+        for version in (0, 2, 3):
+            with pytest.raises(deltasql.ValidationError, match="begins at version 4"):
+                lake.mirror.repair(table.name, version=version)
+        stage(lake, table)
+        assert (state_of(lake, table).status, state_of(lake, table).published) == ("SUCCESS", 6)
+        assert lake.mirror.repair(table.name, version=4).versions == (4,)
+        lake.mirror.settle()
+        is_whole(lake, table)
+
+    def test_one_that_was_published_does_not_stay_open(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
+        ours = commit_file(table, 5).read_bytes()
+        commit_file(table, 5).write_bytes(b'{"commitInfo":{}}\n')
+        with pytest.raises(deltasql.MirrorConflict):
+            lake.mirror.repair(table.name, version=5)
+        stage(lake, table)
+        assert (state_of(lake, table).status, state_of(lake, table).published) == ("SUCCESS", 6)
+        commit_file(table, 5).write_bytes(ours)
+        lake.mirror.settle()
+        is_whole(lake, table)
+
+    def test_all_behind_the_checkpoint_are_gone(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
+        for version in range(6):
+            commit_file(table, version).unlink()
+        assert lake.mirror.repair(table.name).versions == (4, 5)
+        is_whole(lake, table)
+        stage(lake, table)
+        lake.mirror.settle()
+        is_whole(lake, table)
+
+    def test_the_same_process_sees_that_files_are_gone(self, lake: deltasql.Lake, make_table: Make) -> None:
+        plain = make_table()
+        for _ in range(3):
+            stage(lake, plain)
+        for version in range(4):
+            commit_file(plain, version).unlink()
+        assert lake.mirror.repair(plain.name).versions == (0, 1, 2, 3)
+        is_whole(lake, plain)
+
+
+class TestValidate:
+    def test_names_a_commit_that_cannot_be_read(self, lake: deltasql.Lake, make_table: Make) -> None:
+        plain = make_table()
+        stage(lake, plain)
+        whole = commit_file(plain, 1).read_bytes()
+        commit_file(plain, 1).write_bytes(whole[:30])
+        [difference] = lake.mirror.validate(plain.name)
+        assert commit_file(plain, 1).name in difference
+        lake.mirror.repair(plain.name, version=1)
+        is_whole(lake, plain)
+
+    @pytest.mark.parametrize("content", [b"junk", b"PAR1\x15\x00\x15\x99\x00\x00\x00PAR1"], ids=["junk", "footer"])
+    def test_names_a_checkpoint_that_cannot_be_read(
+        self, lake: deltasql.Lake, table: deltasql.Table, content: bytes
+    ) -> None:
+        checkpoint_file(table, 4).write_bytes(content)
+        assert checkpoint_file(table, 4).name in str(lake.mirror.validate(table.name))
+        lake.mirror.repair(table.name)
+        is_whole(lake, table)
+
+    def test_names_files_that_the_mirror_never_writes(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
+        stray = commit_file(table, 5).with_suffix(".crc")
+        stray.write_text("{}")
+        [difference] = lake.mirror.validate(table.name)
+        assert stray.name in difference
+
+    def test_a_commit_meanwhile_is_no_difference(
+        self, lake: deltasql.Lake, table: deltasql.Table, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        listed = validation.Log.of
+
+        def late(directory: Any) -> Any:
+            stage(lake, table)
+            lake.mirror.settle()
+            return listed(directory)
+
+        monkeypatch.setattr(validation.Log, "of", late)
+        assert lake.mirror.validate(table.name) == []
+
+
+def test_a_log_far_ahead_of_the_database(lake: deltasql.Lake, table: deltasql.Table) -> None:
+    commit_file(table, 9).write_bytes(b"{}\n")
+    report = next(r for r in lake.mirror.run() if r.table == table.name)
+    assert "version 9, which the database does not have" in (report.error or "")
+    assert "version 9" in str(lake.mirror.validate(table.name))
+
+
+def set_properties(lake: deltasql.Lake, table: deltasql.Table, properties: str) -> None:
+    with psycopg.connect(lake.dsn, autocommit=True) as connection:
+        connection.execute(f"update {SCHEMA}.dl_tables set properties = %s where table_id = %s", [properties, table.id])
+
+
+class TestPropertiesOfAnotherRelease:
+    @pytest.fixture
+    def newer(self, lake: deltasql.Lake, make_table: Make) -> Iterator[deltasql.Table]:
+        made = make_table("newer")
+        set_properties(lake, made, '{"deltasql.mirror.later": "1"}')
+        yield made
+        set_properties(lake, made, "{}")
+
+    def test_stop_no_other_table(self, lake: deltasql.Lake, newer: deltasql.Table, table: deltasql.Table) -> None:
+        status = state_of(lake, newer)
+        assert status.mode == "unknown"
+        assert "deltasql.mirror.later" in (status.error or "")
+        assert f'mirror_lag_versions{{table="{newer.name}"}} 0.0' in lake.mirror.metrics()
+        commit_file(table, 9).write_bytes(b"{}\n")
+        reports = {report.table: report.error or "" for report in lake.mirror.run()}
+        assert "deltasql.mirror.later" in reports[newer.name]
+        assert "version 9" in reports[table.name]
+        assert lake.mirror.repair(newer.name).versions == ()
+
+    def test_watching_goes_on(
+        self, lake: deltasql.Lake, newer: deltasql.Table, table: deltasql.Table, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Nor does anything else end it."""
+        passes: list[list[deltasql.MirrorReport]] = []
+        stop, due = threading.Event(), lake.mirror._outbox.due
+
+        def each(reports: list[deltasql.MirrorReport]) -> None:
+            passes.append(reports)
+            if len(passes) == 1:
+                monkeypatch.setattr(lake.mirror._outbox, "due", lambda: 1 / 0)
+            if len(passes) == 2:
+                monkeypatch.setattr(lake.mirror._outbox, "due", due)
+            if len(passes) == 3:
+                stop.set()
+            lake.mirror._outbox.notify(0)
+
+        thread = threading.Thread(target=lake.mirror.watch, args=(stop, each))
+        thread.start()
+        thread.join(60)
+        stop.set()
+        assert len(passes) == 3
+        assert newer.name in [report.table for report in passes[0]]
+        assert "ZeroDivisionError" in (passes[1][0].error or "")
+
+
+def test_old_checkpoints_without_marks_stay_until_repair(lake: deltasql.Lake, table: deltasql.Table) -> None:
+    """Those of the releases before carry none."""
+    old = pq.read_table(checkpoint_file(table, 4)).replace_schema_metadata(None)
+    pq.write_table(old, checkpoint_file(table, 4), store_schema=False)
+    os.utime(checkpoint_file(table, 4), (1, 1))
+    lake.mirror.run()
+    assert checkpoint_file(table, 4).stat().st_mtime == 1
+    assert lake.mirror.validate(table.name) == []
+    lake.mirror.repair(table.name)
+    assert checkpoint_file(table, 4).stat().st_mtime > 1
+    is_whole(lake, table)
