@@ -309,6 +309,7 @@ class Lake:
         """Take a table out of the lake. Its files stay, unless `purge` asks to delete everything at its location."""
         state = self.store.state(self.local_name(name))
         if not purge:
+            self.mirror.finish(state.table_key)  # afterwards nobody does
             self.store.drop_table(state)
             return
         self.mirror.settle()

@@ -116,9 +116,7 @@ KEYS: Mapping[str, Key] = {
     "mirror.mode": Key("sync", mode, "when a commit is published: sync, async or off"),
     "mirror.checkpoint_interval": Key(10, count, "versions between checkpoints"),
     "mirror.reconcile_interval": Key("30s", duration, "how often the reconciler looks for open versions"),
-    "mirror.max_retry_attempts": Key(
-        5, count, "attempts to publish a version after the first one before it counts as failed"
-    ),
+    "mirror.max_retry_attempts": Key(5, count, "attempts to publish a version before it counts as failed"),
     "mirror.retry_backoff_base": Key("1s", duration, "the first pause between attempts; it doubles"),
     "mirror.alert_webhook": Key("", optional_text, "a URL that is told when a version cannot be published"),
     "mirror.parallel_tables": Key(5, count, "tables published side by side"),

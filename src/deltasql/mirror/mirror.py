@@ -388,6 +388,11 @@ class Mirror:
                 value=version,
             )
 
+    def finish(self, table_key: int) -> None:
+        """Publish what is open of a table that is about to go; what cannot be published is told."""
+        for table in self._mirrored(self._outbox.tables(table_key)).values():
+            self._report(self._publisher.publish(table, wait=True))
+
     def _missing(self, table: MirroredTable) -> list[int]:
         """Published versions whose files are gone, from the first one that a reader needs."""
         progress, directory = self._outbox.progress(table), self._directories.of(table)

@@ -359,11 +359,11 @@ update dl_mirror_status set status = 'SUCCESS', json_written = true, error_messa
 where table_key = %(table_key)s and version = any(%(versions)s)
 
 -- mirror_failed --
--- An attempt failed: the last of those after the first one makes the version FAILED.
+-- An attempt failed: the last of them makes the version FAILED.
 with before as (select status from dl_mirror_status where table_key = %(table_key)s and version = %(version)s)
 update dl_mirror_status set retry_count = retry_count + 1, error_message = %(error)s,
     last_attempt_at = clock_timestamp(),
-    status = case when %(final)s or retry_count >= %(attempts)s then 'FAILED' else 'PENDING' end
+    status = case when %(final)s or retry_count + 1 >= %(attempts)s then 'FAILED' else 'PENDING' end
 where table_key = %(table_key)s and version = %(version)s
 returning status, (select status from before) as was
 
