@@ -57,6 +57,8 @@ class TestPlaces:
             ("-- nothing\n", None, "there is no statement"),
             ("COPY ns.c FROM\nSTDIN", None, "line 2, column 1: cannot be run: COPY reads files"),
             ("UPDATE ns.c SET k = 1,\n  K = 2", None, "line 2, column 3: cannot be run: it gives column 'k' two"),
+            ("UPDATE ns.c SET k = 1,\n  nope = 2", None, "line 2, column 3: cannot be run: table"),
+            ("INSERT INTO ns.c (id,\n  nope) VALUES (1, 2)", None, "line 2, column 3: cannot be run: table"),
             ("WITH d AS (DELETE FROM ns.c)\nUPDATE ns.c SET\n q.x = 1", None, "line 3, column 2: cannot be run: it assigns to q.x"),
             ("SELECT id FROM ns.c\nWHERE (id, k) < (1, 2)", None, "line 2, column 8: cannot be run: rows are compared"),
             ("SELECT id FROM ns.c\nWHERE (id, k) IN ((1, 2, 3))", None, "a row of 2 is compared with one of 3"),

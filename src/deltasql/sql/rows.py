@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp, parse_one
@@ -62,6 +63,7 @@ class Target:
 
     state: TableState
     name: str
+    parsed: Parsed
 
     @property
     def fields(self) -> list[dict[str, Any]]:
@@ -72,13 +74,13 @@ class Target:
     def columns(self) -> list[str]:
         return [f["name"] for f in self.fields]
 
-    def column(self, name: str) -> dict[str, Any]:
-        """A column by its name, whatever the case."""
+    def column(self, name: str, at: Tree | None = None) -> dict[str, Any]:
+        """A column by its name, whatever the case; `at` is where the statement names it."""
         known = {f["name"].lower(): f for f in self.fields}
         if name.lower() not in known:
             near = get_close_matches(name.lower(), known, n=1)
             hint = f"did you mean {known[near[0]]['name']!r}?" if near else f"there are {', '.join(self.columns)}"
-            raise ValidationError(f"table {self.state.name} has no column {name!r}: {hint}", value=name)
+            raise self.parsed.refused(f"table {self.state.name} has no column {name!r}: {hint}", at)
         return known[name.lower()]
 
     def place(self) -> str:
@@ -88,9 +90,9 @@ class Target:
         return f"{name}.{FILE}, {name}.{ROW}, struct({columns}) AS {name}"
 
 
-def target_of(table: Tree, state: TableState) -> Target:
+def target_of(table: Tree, state: TableState, parsed: Parsed) -> Target:
     """The table of a statement under the name that it has there."""
-    return Target(state, table.alias or table.name)
+    return Target(state, table.alias or table.name, parsed)
 
 
 @dataclass
@@ -240,7 +242,7 @@ class RowStatement:
         if len(columns) != len(items):
             given = len(named) or len(self.target.columns)
             raise self.refused(f"names {given} columns and gives {len(items)} values", insert)
-        fields = [self.target.column(name) for name in columns]
+        fields = [self.target.column(name, at) for name, at in zip_longest(columns, named)]
         found = {f["name"]: default_of(f, item) for f, item in zip(fields, items, strict=True)}
         if len(found) < len(fields):
             raise self.refused("names a column twice", insert)
@@ -254,7 +256,7 @@ class RowStatement:
         seen: set[str] = set()
         for item in items:
             for column, value in self._pairs(item):
-                field = self.target.column(self._assigned_name(column))
+                field = self.target.column(self._assigned_name(column), column)
                 if field["name"] in seen:
                     raise self.refused(f"gives column {field['name']!r} two values", column)
                 seen.add(field["name"])

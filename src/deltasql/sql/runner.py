@@ -156,7 +156,7 @@ class Runner:
 
     def _row_statement(self, tree: Tree, ctes: str) -> RowStatement:
         table = self._changed_table(tree.this)
-        return RowStatement(self.parsed, self.relations, target_of(table, self._table(table)), ctes)
+        return RowStatement(self.parsed, self.relations, target_of(table, self._table(table), self.parsed), ctes)
 
     def _changed_table(self, tree: Tree) -> Tree:
         """The table that a statement changes: its name, and nothing besides."""
@@ -201,7 +201,7 @@ class Runner:
     def _insert(self, tree: Tree, ctes: str) -> Result:
         self._only(tree, {"this", "expression", "conflict", "returning", "default"}, "of INSERT")
         rows = self._row_statement(tree, ctes)
-        named = [c.name for c in tree.this.expressions] if isinstance(tree.this, exp.Schema) else None
+        named = tree.this.expressions if isinstance(tree.this, exp.Schema) else None
         columns, frame = self._given(tree, rows, named)
         if tree.args.get("conflict"):
             return self._change(rows, self._on_conflict(tree.args["conflict"], rows, columns, frame))
@@ -210,10 +210,10 @@ class Runner:
         state = rows.target.state
         return Result(None, state, self.session.append(state, frame, reads_itself=rows.reads_itself()))
 
-    def _given(self, tree: Tree, rows: RowStatement, named: Sequence[str] | None) -> tuple[list[str], Any]:
+    def _given(self, tree: Tree, rows: RowStatement, named: Sequence[Tree] | None) -> tuple[list[str], Any]:
         """The columns that an INSERT fills, and a frame with just these."""
         target = rows.target
-        columns = [target.column(name)["name"] for name in named] if named is not None else target.columns
+        columns = [target.column(c.name, c)["name"] for c in named] if named is not None else target.columns
         if len(set(columns)) < len(columns):
             raise self._refused("names a column twice", tree.this)
         query = _all_default(columns) if tree.args.get("default") else tree.expression
@@ -245,7 +245,8 @@ class Runner:
         """Rows that are there already, by their keys, are updated or stay; the others come in."""
         from deltasql.spark.assignment import typed_rows
 
-        keys = [rows.target.column(_bare(key).name)["name"] for key in conflict.args.get("conflict_keys") or ()]
+        named = [_bare(key) for key in conflict.args.get("conflict_keys") or ()]
+        keys = [rows.target.column(key.name, key)["name"] for key in named]
         if not keys:
             raise self._refused("names no keys: lake tables have none of their own, write ON CONFLICT (id) …", conflict)
         lacking = [key for key in keys if key not in columns]
@@ -302,9 +303,9 @@ class Runner:
         if not tree.args.get("kind"):
             raise self._refused("copies out of a table: only COPY … FROM is supported; t.df() gives its rows")
         table = self._changed_table(tree.this)
-        target = target_of(table, self._table(table))
-        named = [c.name for c in tree.this.expressions] if isinstance(tree.this, exp.Schema) else None
-        columns = [target.column(name)["name"] for name in named] if named else target.columns
+        target = target_of(table, self._table(table), self.parsed)
+        named = tree.this.expressions if isinstance(tree.this, exp.Schema) else None
+        columns = [target.column(c.name, c)["name"] for c in named] if named else target.columns
         rows = copied_rows(self.session.spark, self.parsed, columns, named=named is not None)
         return Result(None, target.state, self.session.append(target.state, rows))
 
