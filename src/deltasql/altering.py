@@ -1,9 +1,10 @@
-"""ALTER TABLE: new properties, constraints and columns of a table."""
+"""ALTER TABLE: new properties, constraints, columns and defaults of a table."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ from deltasql.config import Config
 from deltasql.core.actions import CommitInfo, Metadata, Protocol
 from deltasql.core.changes import Reads, TableState
 from deltasql.core.constraints import CHECK
-from deltasql.core.fit import parse_struct
+from deltasql.core.fit import DEFAULT, GENERATED, parse_struct
 from deltasql.core.protocol import features_of, needed_features, protocol_for
 from deltasql.core.schema import schema_string, validate_schema
 from deltasql.data.align import violation
@@ -58,10 +59,48 @@ def drop_constraint(txn: MultiTableTransaction, state: TableState, name: str) ->
     _stage(txn, state, after, CommitInfo("DROP CONSTRAINT", {"name": name}))
 
 
+def has_constraint(state: TableState, name: str) -> bool:
+    """Is there a constraint of that name?"""
+    return f"{CHECK}{name.lower()}" in metadata_of(state).configuration
+
+
+def free_constraint(state: TableState) -> str:
+    """A name that no constraint has."""
+    return next(name for name in (f"check_{n}" for n in count(1)) if not has_constraint(state, name))
+
+
+def fields_of(state: TableState) -> list[dict[str, Any]]:
+    """The columns of a table."""
+    fields: list[dict[str, Any]] = parse_struct(metadata_of(state).schema_string)["fields"]
+    return fields
+
+
+def set_default(txn: MultiTableTransaction, state: TableState, column: str, text: str | None) -> None:
+    """Let rows that come without a value have one; None: let them have none."""
+    metadata, fields = metadata_of(state), fields_of(state)
+    field = next((one for one in fields if one["name"].lower() == column.lower()), None)
+    if field is None:
+        known = ", ".join(one["name"] for one in fields)
+        raise ValidationError(
+            f"table {state.name} has no column {column!r}: there are {known}", table=state.name, value=column
+        )
+    if GENERATED in (field.get("metadata") or {}):
+        raise ValidationError(
+            f"table {state.name}: {column!r} is a generated column and has no default", table=state.name, value=column
+        )
+    kept = {key: value for key, value in (field.get("metadata") or {}).items() if key != DEFAULT}
+    field["metadata"] = kept if text is None else {**kept, DEFAULT: text}
+    after = msgspec.structs.replace(
+        metadata, schema_string=schema_string(json.dumps({"type": "struct", "fields": fields}), table=state.name)
+    )
+    validate_schema(after.schema_string, metadata.partition_columns, state.name)
+    _stage(txn, state, after, CommitInfo("CHANGE COLUMN", {"column": json.dumps(field)}))
+
+
 def add_columns(txn: MultiTableTransaction, state: TableState, columns: Sequence[str]) -> None:
     """Add columns, which are null in the rows that are there."""
     metadata = metadata_of(state)
-    fields = parse_struct(metadata.schema_string)["fields"]
+    fields = fields_of(state)
     new = parse_struct(schema_string(", ".join(columns), table=state.name))["fields"]
     for one in new:
         if not one.get("nullable", True):

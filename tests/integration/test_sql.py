@@ -369,6 +369,17 @@ class TestNothingIsLeftOut:
             "COPY (SELECT 1) TO 'x.csv'",
             "CREATE TEMPORARY TABLE ns.x (id INT)",
             "CREATE TABLE ns.x (n NUMERIC)",
+            "UPDATE ns.orders SET WHERE id = 1",
+            "MERGE INTO ns.orders t USING ns.orders s ON t.id = s.id WHEN MATCHED THEN UPDATE SET",
+            "SELECT * FROM ns.orders FOR UPDATE",
+            "DELETE FROM ns.orders WHERE id IN (SELECT id FROM ns.orders FOR SHARE)",
+            "SELECT 1 AS x INTO ns.x",
+            "UPDATE ns.orders SET day = 'x' RETURNING old.day, new.day",
+            "UPDATE ns.orders SET day = 'x' RETURNING other.*",
+            "UPDATE ns.orders SET (day, amount) = (SELECT day, amount FROM ns.orders LIMIT 1)",
+            "COPY ns.orders FROM 'x.csv' WHERE id > 2",
+            "EXPLAIN (COSTS OFF) SELECT 1",
+            "EXPLAIN INSERT INTO ns.orders VALUES (1)",
         ],
     )
     def test_refused(self, sql: Run, orders: deltasql.Table, text: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from deltasql.sql.parse import Parsed, Tree, refused
+from deltasql.sql.parse import Parsed, Tree
 from deltasql.sql.relations import spark_sql, table_name
 
 
@@ -28,21 +28,33 @@ class Definition:
 
 
 @dataclass(frozen=True, slots=True)
+class NewColumn:
+    """A column that is to be added, in the words of a schema."""
+
+    name: str
+    text: str
+    if_not_exists: bool = False
+
+
+@dataclass(slots=True)
 class Alteration:
     """What is to be different about a table."""
 
-    properties: Mapping[str, str] = field(default_factory=dict)
-    constraints: Mapping[str, str] = field(default_factory=dict)
-    dropped_constraints: tuple[str, ...] = ()
-    columns: tuple[str, ...] = ()
-    """New columns, in the words of a schema."""
+    properties: dict[str, str] = field(default_factory=dict)
+    constraints: list[tuple[str, str]] = field(default_factory=list)
+    """Names, which may be empty, and conditions."""
+    dropped_constraints: list[tuple[str, bool]] = field(default_factory=list)
+    """Names, and whether there may be none of that name."""
+    columns: list[NewColumn] = field(default_factory=list)
+    defaults: dict[str, str | None] = field(default_factory=dict)
+    if_exists: bool = False
 
 
 def definition(parsed: Parsed) -> Definition:
     """What a CREATE TABLE asks for."""
     tree = parsed.tree
     if tree.args.get("kind", "").upper() != "TABLE" or tree.args.get("replace"):
-        raise refused(parsed.text, "cannot be run: of what can be created, only CREATE TABLE is supported")
+        raise parsed.refused("of what can be created, only CREATE TABLE is supported")
     schema = tree.this if isinstance(tree.this, exp.Schema) else None
     table = schema.this if schema is not None else tree.this
     columns, constraints = _columns(schema, parsed) if schema is not None else ([], {})
@@ -71,7 +83,7 @@ def _columns(schema: Tree, parsed: Parsed) -> tuple[list[str], dict[str, str]]:
                 name, condition = check_of(item, parsed, f"check_{len(constraints) + 1}")
                 constraints[name] = condition
             case _:
-                raise refused(parsed.text, f"cannot be run: tables have no {item.sql(dialect='postgres')}")
+                raise parsed.refused(f"tables have no {parsed.sql_of(item)}", item)
     return columns, constraints
 
 
@@ -92,9 +104,10 @@ def _column(column: Tree, constraints: dict[str, str], parsed: Parsed) -> str:
         ):
             kept.append(constraint)
         else:
-            raise refused(parsed.text, f"cannot be run: columns have no {constraint.sql(dialect='postgres')}")
+            raise parsed.refused(f"columns have no {parsed.sql_of(constraint)}", column)
     plain = column.copy()
     plain.set("constraints", kept)
+    plain.set("exists", None)
     return spark_sql(plain)
 
 
@@ -104,8 +117,8 @@ def check_of(item: Tree, parsed: Parsed, name: str) -> tuple[str, str]:
         return name, spark_sql(item.this)
     checks = [part for part in item.expressions if isinstance(part, exp.CheckColumnConstraint)]
     if len(checks) != 1:
-        raise refused(parsed.text, f"cannot be run: tables have no {item.sql(dialect='postgres')}")
-    return item.name, spark_sql(checks[0].this)
+        raise parsed.refused(f"tables have no {parsed.sql_of(item)}", item)
+    return item.name or name, spark_sql(checks[0].this)
 
 
 def _properties(properties: Tree | None, parsed: Parsed) -> Iterator[tuple[str, Any]]:
@@ -126,7 +139,7 @@ def _properties(properties: Tree | None, parsed: Parsed) -> Iterator[tuple[str, 
             case exp.Property() if "value" in item.args:
                 plain[_key(item.this)] = item.args["value"].name
             case _:
-                raise refused(parsed.text, f"cannot be run: tables have no {item.sql(dialect='postgres')}")
+                raise parsed.refused(f"tables have no {parsed.sql_of(item)}", item)
     yield "properties", plain
 
 
@@ -136,25 +149,49 @@ def _key(node: Tree) -> str:
 
 def alteration(parsed: Parsed) -> Alteration:
     """What an ALTER TABLE asks for."""
-    found = Alteration()
-    properties, constraints = dict(found.properties), dict(found.constraints)
-    dropped: list[str] = []
-    columns: list[str] = []
+    if parsed.tree.args.get("kind", "").upper() != "TABLE":
+        raise parsed.refused("of what can be altered, only ALTER TABLE is supported")
+    found = Alteration(if_exists=bool(parsed.tree.args.get("exists")))
     for action in parsed.tree.args["actions"]:
         match action:
             case exp.ColumnDef():
-                columns.append(_column(action, constraints, parsed))
+                found.columns.append(_new_column(action, found, parsed))
             case exp.AddConstraint():
-                for item in action.expressions:
-                    name, condition = check_of(item, parsed, "check_1")
-                    constraints[name] = condition
+                found.constraints += [check_of(item, parsed, "") for item in action.expressions]
             case exp.Drop() if action.args.get("kind") == "CONSTRAINT":
-                dropped += [action.this.name] if action.this else [t.name for t in action.args.get("tables") or ()]
+                names = [action.this.name] if action.this else [t.name for t in action.args.get("tables") or ()]
+                found.dropped_constraints += [(name, bool(action.args.get("exists"))) for name in names]
+            case exp.AlterColumn() if action.args.get("default") is not None:
+                found.defaults[action.name] = spark_sql(action.args["default"])
+            case exp.AlterColumn() if action.args.get("drop") and not _other(action):
+                found.defaults[action.name] = None
             case exp.AlterSet():
-                properties |= _assigned(action)
+                found.properties |= _assigned(action)
             case _:
-                raise refused(parsed.text, f"cannot be run: ALTER TABLE has no {action.sql(dialect='postgres')} here")
-    return Alteration(properties, constraints, tuple(dropped), tuple(columns))
+                raise parsed.refused(f"ALTER TABLE has no {parsed.sql_of(action)} here", action)
+    return found
+
+
+def _other(action: Tree) -> bool:
+    """Does an ALTER COLUMN … DROP speak of something else than the default?"""
+    return any(value for name, value in action.args.items() if name not in ("this", "drop"))
+
+
+def _new_column(column: Tree, found: Alteration, parsed: Parsed) -> NewColumn:
+    checks: dict[str, str] = {}
+    text = _column(column, checks, parsed)
+    for constraint in column.args.get("constraints") or ():
+        kind = constraint.kind
+        if isinstance(kind, exp.ComputedColumnConstraint | exp.GeneratedAsIdentityColumnConstraint):
+            raise parsed.refused(f"the rows that are there have no value for {column.name}: add a plain column", column)
+        if isinstance(kind, exp.DefaultColumnConstraint) and not isinstance(kind.this, exp.Null):
+            raise parsed.refused(
+                f"the rows that are there would have NULL for {column.name}, and not its default: add it without, fill "
+                f"it by UPDATE, then ALTER COLUMN {column.name} SET DEFAULT",
+                column,
+            )
+    found.constraints += checks.items()
+    return NewColumn(column.name, text, bool(column.args.get("exists")))
 
 
 def _assigned(action: Tree) -> dict[str, str]:

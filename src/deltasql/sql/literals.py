@@ -7,8 +7,11 @@ become literals here, of which none can be anything else: a text is written by t
 from __future__ import annotations
 
 import datetime as dt
+import math
 from decimal import Decimal
 from typing import Any
+
+from sqlglot import exp, parse_one
 
 from deltasql.errors import UsageError
 
@@ -48,6 +51,15 @@ def literal(value: Any) -> str:
         f"{type(value).__name__}",
         value=type(value).__name__,
     )
+
+
+def constant(value: Any) -> Any:
+    """A value as a tree, in the words that tell files apart; it means what `literal` means."""
+    if value is None or isinstance(value, bool | str) or (isinstance(value, int) and value in _LONG):
+        return exp.convert(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return exp.Literal.number(repr(value) if "e" in repr(value) else f"{value!r}e0")
+    return parse_one(literal(value), read="spark")
 
 
 def _decimal(value: Decimal) -> str:

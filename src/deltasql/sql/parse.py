@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
-from sqlglot import TokenType, exp
+from sqlglot import exp
 from sqlglot.dialects.postgres import Postgres
 from sqlglot.errors import ParseError, TokenError
 
 from deltasql.errors import UsageError, ValidationError
+from deltasql.sql.places import refused, start_of, unclosed
+from deltasql.sql.shapes import reshaped
+from deltasql.sql.tokens import Token, actions_of, numbered, the_where_of
 
 Tree = Any
-_SHOWN = 300
-_PARAMETER = re.compile(r":__deltasql_[0-9a-f]{16}_(.*?)_(?!\w)")
+PARAMETER = re.compile(r":(__deltasql_[0-9a-f]{16}_(.*?)_)(?!\w)")
+"""A parameter in a text: its name among the values, and what the user calls it."""
 _WORD = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*([A-Za-z_]+)", re.DOTALL)
 _KINDS = (
     "SELECT", "WITH", "VALUES", "TABLE", "INSERT", "UPDATE", "DELETE", "MERGE", "COPY", "CREATE", "ALTER", "DROP",
     "TRUNCATE", "EXPLAIN",
 )  # fmt: skip
-_EXPLAIN = re.compile(r"\s*EXPLAIN\b\s*", re.IGNORECASE)
+_EXPLAIN = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*EXPLAIN\b\s*", re.IGNORECASE | re.DOTALL)
+_OPTIONS = re.compile(
+    r"\(?\s*(ANALYZE|VERBOSE|COSTS|SETTINGS|GENERIC_PLAN|BUFFERS|SERIALIZE|WAL|TIMING|SUMMARY|MEMORY|FORMAT)\b",
+    re.IGNORECASE,
+)
+_LACKING = re.compile(r"Required keyword: '\w+' missing for <class '[\w.]+'>")
+_TOKEN = re.compile(r"<Token .*?text: (.*?), line: .*?>", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +43,26 @@ class Parsed:
     tree: Tree
     values: Mapping[str, Any]
     explain: bool = False
+    start: int | None = None
+    """Where it begins, if it is a part of the text."""
 
     def shown(self, sql: str) -> str:
         """A part of the statement as history keeps it: with names of parameters, and not with their values."""
-        return _PARAMETER.sub(lambda found: f"${int(found[1]) + 1}" if found[1].isdigit() else f":{found[1]}", sql)
+        return PARAMETER.sub(lambda found: _shown_name(found[2]), sql)
+
+    def refused(self, why: str, at: Tree | None = None) -> ValidationError:
+        """It cannot be run, because of one of its parts."""
+        start = None if at is None else start_of(at)
+        return refused(self.text, f"cannot be run: {why}", self.start if start is None else start)
+
+    def sql_of(self, tree: Tree) -> str:
+        """A part of it, as it may be shown."""
+        return self.shown(str(tree.sql(dialect="postgres")))
+
+
+def _shown_name(key: str) -> str:
+    number, bracket, rest = key.partition("[")
+    return f"${int(number) + 1}{bracket}{rest}" if number.isdigit() else f":{key}"
 
 
 def parse(text: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> Parsed:
@@ -45,36 +70,95 @@ def parse(text: str, params: Sequence[Any] | Mapping[str, Any] | None = None) ->
     if not isinstance(text, str) or not text.strip():
         raise UsageError(f"a statement is a text, got {text!r}", value=text)
     explain = _EXPLAIN.match(text)
-    body = text[explain.end() :] if explain else text
-    _check_kind(text, body)
-    tree = _tree(body if params is None or isinstance(params, Mapping) else _numbered(body))
+    after = explain.end() if explain else 0
+    _check_kind(text, after, explain=explain is not None)
+    tree = _tree(text, after, in_order=params is not None and not isinstance(params, Mapping))
     _size_decimals(text, tree)
-    return Parsed(text, tree, _bound(tree, params), explain is not None)
+    values = _bound(tree, params)
+    return Parsed(text, reshaped(text, tree, values), values, explain is not None)
 
 
-def _check_kind(text: str, body: str) -> None:
+def _check_kind(text: str, after: int, *, explain: bool) -> None:
     """sqlglot takes what it does not know for a command of some sort."""
-    first = _WORD.match(body)
+    option = _OPTIONS.match(text, after) if explain else None
+    if option is not None:
+        raise refused(text, f"EXPLAIN has no option {option[1].upper()}: leave it out", option.start(1))
+    first = _WORD.match(text, after)
     word = first[1].upper() if first else ""
-    if word and word not in _KINDS:
-        raise refused(text, f"line 1: {word} is not supported. What is: {', '.join(_KINDS)}")
+    if first and word not in _KINDS:
+        raise refused(text, f"{word} is not supported. What is: {', '.join(_KINDS)}", first.start(1))
 
 
-def _tree(text: str) -> Tree:
-    dialect = Postgres()
-    try:
-        trees = dialect.parser().parse(dialect.tokenize(text), text)
-    except ParseError as error:
-        first = error.errors[0] if error.errors else {}
-        place = f"line {first.get('line')}, column {first.get('col')}" if first else "somewhere"
-        near = f" near {first['highlight']!r}" if first.get("highlight") else ""
-        raise refused(text, f"{place}{near}: {first.get('description', 'cannot be parsed')}") from None
-    except TokenError as error:
-        raise refused(text, str(error).partition("\n")[0]) from None
-    found = [tree for tree in trees if tree is not None]
+def _tree(text: str, after: int, *, in_order: bool) -> Tree:
+    masked = re.sub(r"\S", " ", text[:after]) + text[after:]  # all places stay what they are
+    tokens = _tokens(text, masked)
+    tokens = numbered(tokens) if in_order else tokens
+    found = _trees(text, tokens)
+    if not found:
+        raise refused(text, "there is no statement")
     if len(found) != 1:
         raise refused(text, f"holds {len(found)} statements: run them one at a time, or in a transaction")
-    return found[0]
+    [tree] = found
+    return _commanded(text, tokens) if isinstance(tree, exp.Command) else tree
+
+
+def _tokens(text: str, masked: str) -> list[Token]:
+    try:
+        return list(Postgres().tokenize(masked))
+    except TokenError:
+        opened = unclosed(text)
+        what = "cannot be read" if opened is None else "a quote or a comment is opened here and not closed"
+        raise refused(text, what, opened) from None
+
+
+def _trees(text: str, tokens: Sequence[Token]) -> list[Tree]:
+    logger = logging.getLogger("sqlglot")
+    logger.addFilter(_no_command)
+    try:
+        trees = Postgres().parser().parse(list(tokens), text)
+    except ParseError as error:
+        raise _syntax_error(text, error) from None
+    finally:
+        logger.removeFilter(_no_command)
+    return [tree for tree in trees if tree is not None]
+
+
+def _no_command(record: logging.LogRecord) -> bool:
+    """What sqlglot takes for a command is refused, or parsed otherwise: there is nothing to warn of."""
+    return "Falling back to parsing as a 'Command'" not in record.getMessage()
+
+
+def _syntax_error(text: str, error: ParseError) -> ValidationError:
+    first: Mapping[str, Any] = error.errors[0] if error.errors else {}
+    word = first.get("highlight") or ""
+    lines = text.splitlines(keepends=True)[: first.get("line", 1) - 1]
+    start = sum(map(len, lines)) + max(0, first.get("col", 1) - len(word))
+    why = _LACKING.sub("something is missing here", first.get("description") or "cannot be parsed")
+    why = _TOKEN.sub(lambda found: "the end" if found[1] == "SENTINEL" else repr(found[1]), why)
+    why = why.replace("Invalid expression / Unexpected token", "this cannot be here")
+    return refused(text, f"near {word!r}: {why}" if word else why, start)
+
+
+def _commanded(text: str, tokens: Sequence[Token]) -> Tree:
+    """ALTER TABLE by its actions, each by itself; whatever else sqlglot does not understand is refused."""
+    where = the_where_of(tokens)
+    if tokens[0].text.upper() == "COPY" and where is not None:
+        raise refused(
+            text, "COPY has no WHERE here: copy into a table of its own, and INSERT … SELECT … WHERE", where.start
+        )
+    whole: Tree = None
+    for action, alone in actions_of(tokens):
+        [tree] = _trees(text, alone)
+        if isinstance(tree, exp.Command):
+            shown = text[action[0].start : action[-1].end + 1]
+            raise refused(text, f"cannot be run: ALTER TABLE has no {shown} here", action[0].start)
+        if whole is None:
+            whole = tree
+        else:
+            whole.set("actions", [*whole.args["actions"], *tree.args["actions"]])
+    if whole is None:
+        raise refused(text, f"this {tokens[0].text.upper()} is not understood", tokens[0].start)
+    return whole
 
 
 def _size_decimals(text: str, tree: Tree) -> None:
@@ -82,33 +166,14 @@ def _size_decimals(text: str, tree: Tree) -> None:
     takes as many as there can be."""
     for kind in tree.find_all(exp.DataType):
         if kind.this == exp.DataType.Type.DECIMAL and not kind.expressions:
-            if isinstance(tree, exp.Create | exp.Alter) and kind.find_ancestor(exp.ColumnDef):
+            column = kind.find_ancestor(exp.ColumnDef)
+            if isinstance(tree, exp.Create | exp.Alter) and column:
                 raise refused(
-                    text, "cannot be run: a column of type NUMERIC says how many digits it has: NUMERIC(10, 2)"
+                    text,
+                    "cannot be run: a column of type NUMERIC says how many digits it has: NUMERIC(10, 2)",
+                    start_of(column),
                 )
             kind.set("expressions", [exp.DataTypeParam(this=exp.Literal.number(n)) for n in (38, 18)])
-
-
-def _numbered(text: str) -> str:
-    """Parameters by order (`?`, `%s`) as parameters by number, in the order of the text."""
-    try:
-        tokens = Postgres().tokenize(text)
-    except TokenError as error:
-        raise refused(text, str(error).partition("\n")[0]) from None
-    places = [(t.start, t.end) for t in tokens if t.token_type == TokenType.PLACEHOLDER and t.text == "?"]
-    for sign, letter in pairwise(tokens):
-        if sign.token_type == TokenType.MOD and letter.text == "s" and letter.start == sign.end + 1:
-            places.append((sign.start, letter.end))
-    for number, (start, end) in reversed(list(enumerate(sorted(places)))):
-        text = f"{text[:start]}${number + 1}{text[end + 1 :]}"
-    return text
-
-
-def refused(text: str, why: str) -> ValidationError:
-    """A statement that cannot be run."""
-    shown = text.strip()
-    shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
-    return ValidationError(f"SQL {why}\n  {shown}", value=text)
 
 
 def _bound(tree: Tree, params: Sequence[Any] | Mapping[str, Any] | None) -> dict[str, Any]:
@@ -125,7 +190,9 @@ def _bound(tree: Tree, params: Sequence[Any] | Mapping[str, Any] | None) -> dict
         name = f"__deltasql_{token}_{key}_"
         found[name] = _value(key, params)
         used.add(key)
-        node.replace(exp.Placeholder(this=name))
+        bound = exp.Placeholder(this=name)
+        bound.meta["start"] = start_of(node) or 0
+        node.replace(bound)
     given = set(params) if isinstance(params, Mapping) else set(range(len(params or ())))
     if given - used:
         left = ", ".join(str(key + 1 if isinstance(key, int) else key) for key in sorted(given - used, key=str))

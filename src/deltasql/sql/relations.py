@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,10 +13,11 @@ from sqlglot import exp
 from deltasql.core.changes import TableState
 from deltasql.errors import TableNotFound, UsageError
 from deltasql.sql.literals import literal
-from deltasql.sql.parse import Tree
+from deltasql.sql.parse import PARAMETER, Tree
 
 VIEW = f"__deltasql_{secrets.token_hex(8)}_view"
 """Nobody can write a text that looks like the name of a view."""
+_INSTANT = "yyyy-MM-dd HH:mm:ss.SSSSSSXXX"
 # Spark reads files by these: FROM parquet."/data/x".
 _FORMATS = {"parquet", "csv", "json", "orc", "text", "delta"}
 
@@ -59,7 +61,7 @@ class Relations:
                 self._replace(table, self.known[bare])
             elif (state := self.find(name)) is not None:
                 self.read.add(state.table_id)
-                self._replace(table, self.frame(state, *_moment(table)))
+                self._replace(table, self.frame(state, *self._moment(table)))
             elif table.text("db").lower() not in _FORMATS and not self.spark.catalog.tableExists(name):
                 raise TableNotFound(name)
 
@@ -68,9 +70,37 @@ class Relations:
             table.set("alias", exp.TableAlias(this=exp.to_identifier(table.name, quoted=True)))
         self._rename_columns(table)
         table.set("version", None)
+        table.set("only", None)
         table.set("db", None)
         table.set("catalog", None)
         table.set("this", exp.to_identifier(self.add(frame)))
+
+    def _moment(self, table: Tree) -> tuple[int | None, str | None]:
+        """The version or the timestamp that a table is asked at."""
+        version = table.args.get("version")
+        if version is None:
+            return None, None
+        asked = self._value(version.expression)
+        if version.name.upper() != "VERSION":
+            asked = asked.isoformat() if isinstance(asked, dt.date) else asked
+            return None, asked if isinstance(asked, str) else self._instant(version.expression)
+        if not (isinstance(asked, int) or (isinstance(asked, str) and asked.isdigit())) or isinstance(asked, bool):
+            shown = repr(asked) if asked is not None else version.expression.sql(dialect="postgres")
+            raise UsageError(f"the version of {table_name(table)} is a whole number, got {shown}")
+        return int(asked), None
+
+    def _value(self, node: Tree) -> Any:
+        """The value of a literal or of a parameter; None of anything else."""
+        if isinstance(node, exp.Placeholder):
+            return self.values[node.name]
+        return node.name if isinstance(node, exp.Literal) else None
+
+    def _instant(self, node: Tree) -> str:
+        """A moment that is computed, as a text."""
+        [row] = self.run(f"SELECT date_format(CAST({spark_sql(node)} AS TIMESTAMP), {_INSTANT!r}) AS at").collect()
+        if row["at"] is None:
+            raise UsageError("the timestamp that a table is asked at is null")
+        return str(row["at"])
 
     def _rename_columns(self, table: Tree) -> None:
         """Columns that say the table's full name are of the view that takes its place, in its own query."""
@@ -82,8 +112,7 @@ class Relations:
 
     def run(self, text: str) -> Any:
         """A frame of a query in Spark's SQL."""
-        for name, value in self.values.items():
-            text = text.replace(f":{name}", literal(value))
+        text = PARAMETER.sub(lambda found: literal(self.values[found[1]]), text)
         used = {name: frame for name, frame in self.frames.items() if name in text}
         escaped = text.replace("{", "{{").replace("}", "}}") if used else text
         for name in used:
@@ -94,21 +123,6 @@ class Relations:
 def table_name(table: Tree) -> str:
     """A table's name as a text."""
     return ".".join(part.name for part in table.parts)
-
-
-def _moment(table: Tree) -> tuple[int | None, str | None]:
-    """The version or the timestamp that a table is asked at."""
-    version = table.args.get("version")
-    if version is None:
-        return None, None
-    asked = version.expression
-    if not isinstance(asked, exp.Literal):
-        raise UsageError(f"the version of {table_name(table)} is a number or a text, got {asked.sql()}")
-    if version.name.upper() == "VERSION":
-        if asked.is_string and not asked.name.isdigit():
-            raise UsageError(f"the version of {table_name(table)} is a whole number, got {asked.name!r}")
-        return int(asked.name), None
-    return None, asked.name
 
 
 def spark_sql(tree: Tree) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp, parse_one
@@ -38,8 +39,10 @@ from deltasql.data.statements import (
 )
 from deltasql.errors import ValidationError
 from deltasql.requests import merge_parameters
-from deltasql.sql.parse import Parsed, Tree, refused
+from deltasql.sql.literals import constant
+from deltasql.sql.parse import Parsed, Tree
 from deltasql.sql.relations import Relations, spark_sql
+from deltasql.sql.shapes import by_column
 from deltasql.writing import metadata_of
 
 if TYPE_CHECKING:
@@ -47,6 +50,8 @@ if TYPE_CHECKING:
 
 EXCLUDED = "excluded"
 """What INSERT … ON CONFLICT calls the rows that are given; RETURNING does not see them."""
+
+_OLD_AND_NEW = {"old", "new"}
 
 Scope = tuple[str, list[str]]
 """A name in a statement, and the columns that it has."""
@@ -58,6 +63,7 @@ class Target:
 
     state: TableState
     name: str
+    parsed: Parsed
 
     @property
     def fields(self) -> list[dict[str, Any]]:
@@ -68,13 +74,13 @@ class Target:
     def columns(self) -> list[str]:
         return [f["name"] for f in self.fields]
 
-    def column(self, name: str) -> dict[str, Any]:
-        """A column by its name, whatever the case."""
+    def column(self, name: str, at: Tree | None = None) -> dict[str, Any]:
+        """A column by its name, whatever the case; `at` is where the statement names it."""
         known = {f["name"].lower(): f for f in self.fields}
         if name.lower() not in known:
             near = get_close_matches(name.lower(), known, n=1)
             hint = f"did you mean {known[near[0]]['name']!r}?" if near else f"there are {', '.join(self.columns)}"
-            raise ValidationError(f"table {self.state.name} has no column {name!r}: {hint}", value=name)
+            raise self.parsed.refused(f"table {self.state.name} has no column {name!r}: {hint}", at)
         return known[name.lower()]
 
     def place(self) -> str:
@@ -84,9 +90,9 @@ class Target:
         return f"{name}.{FILE}, {name}.{ROW}, struct({columns}) AS {name}"
 
 
-def target_of(table: Tree, state: TableState) -> Target:
+def target_of(table: Tree, state: TableState, parsed: Parsed) -> Target:
     """The table of a statement under the name that it has there."""
-    return Target(state, table.alias or table.name)
+    return Target(state, table.alias or table.name, parsed)
 
 
 @dataclass
@@ -103,7 +109,7 @@ class RowStatement:
         """The change that an UPDATE makes."""
         tree = self.parsed.tree
         self._allow({"this", "expressions", "from_", "where", "returning"})
-        values = dict(self.assignments(tree.expressions))
+        values = self._set(tree)
         source = tree.args.get("from_")
         return self._joined(Clause(UPDATE, values=values), [source.this] if source else [])
 
@@ -116,7 +122,8 @@ class RowStatement:
         tree, target = self.parsed.tree, self.target
         where = tree.args["where"].this if tree.args.get("where") else None
         shown = None if where is None else self.parsed.shown(spark_sql(where))
-        own = self._own(where)
+        known = self._known(where)
+        own, is_simple = self._own(known), known is not None and is_own(known, self._called, target.columns)
         names = [name for source in sources for name in self._names(source)]
         self._rename([*sources, *clause.values.values(), where])
         structs = [f"struct({quoted(name)}.*) AS {quoted(name)}" for name in names]
@@ -134,7 +141,7 @@ class RowStatement:
         def places(frame: Any) -> Any:
             return run(frame, [FILE, ROW], condition)
 
-        simple = own if where is not None and not sources and is_own(where, {target.name}, target.columns) else where
+        simple = own if is_simple and not sources else where
         queries = self.queries(rows, names, None if sources else places)
         statement = Statement((clause,), simple, names or None, None, queries)
         return Change(clause.action, statement, own, told_of(clause.action, shown), self.reads_itself(), simple is own)
@@ -152,7 +159,7 @@ class RowStatement:
     def merged(self, name: str, source: Any, on: Tree, clauses: Sequence[Clause]) -> Change:
         """The change that merging a frame makes."""
         shown = self.parsed.shown(spark_sql(on))
-        own = self._own(on)
+        own = self._own(self._known(on))
         parameters = merge_parameters(shown, [replace(c, condition=self._shown_sql(c.condition)) for c in clauses])
         self._rename([on, *(part for c in clauses for part in (c.condition, *c.values.values()))])
         for clause in clauses:
@@ -216,19 +223,28 @@ class RowStatement:
         if stars:
             return Clause(UPDATE if isinstance(then, exp.Update) else INSERT, of, condition, self._same(name, given))
         if isinstance(then, exp.Update):
-            return Clause(UPDATE, of, condition, dict(self.assignments(then.expressions)))
-        columns = [c.name for c in then.this.expressions] if then.this else self.target.columns
-        items = then.expression.expressions if then.expression else []
-        return Clause(INSERT, of, condition, self.paired(columns, items))
+            return Clause(UPDATE, of, condition, self._set(then))
+        return Clause(INSERT, of, condition, self._inserted(then))
 
-    def paired(self, columns: Sequence[str], items: Sequence[Tree]) -> dict[str, Tree]:
-        """The values of an insert by their columns."""
+    def _set(self, update: Tree) -> dict[str, Tree]:
+        if not update.expressions:
+            raise self.refused("sets nothing: SET names columns and their values", update if update.this else None)
+        return dict(self.assignments(update.expressions))
+
+    def _inserted(self, insert: Tree) -> dict[str, Tree]:
+        """The values of an insert by their columns; columns at the end may be left out if none is named."""
+        named = insert.this.expressions if insert.this else []
+        if insert.expression is None and len(named) == 1 and is_default(named[0]):  # INSERT DEFAULT VALUES
+            return {}
+        items = insert.expression.expressions if insert.expression else []
+        columns = [c.name for c in named] or self.target.columns[: len(items)]
         if len(columns) != len(items):
-            raise self.refused(f"names {len(columns)} columns and gives {len(items)} values")
-        fields = [self.target.column(name) for name in columns]
+            given = len(named) or len(self.target.columns)
+            raise self.refused(f"names {given} columns and gives {len(items)} values", insert)
+        fields = [self.target.column(name, at) for name, at in zip_longest(columns, named)]
         found = {f["name"]: default_of(f, item) for f, item in zip(fields, items, strict=True)}
         if len(found) < len(fields):
-            raise self.refused("names a column twice")
+            raise self.refused("names a column twice", insert)
         return {name: value for name, value in found.items() if value is not None}
 
     def _same(self, name: str, given: Sequence[str]) -> dict[str, Tree]:
@@ -239,9 +255,9 @@ class RowStatement:
         seen: set[str] = set()
         for item in items:
             for column, value in self._pairs(item):
-                field = self.target.column(self._assigned_name(column))
+                field = self.target.column(self._assigned_name(column), column)
                 if field["name"] in seen:
-                    raise self.refused(f"gives column {field['name']!r} two values")
+                    raise self.refused(f"gives column {field['name']!r} two values", column)
                 seen.add(field["name"])
                 if not (is_default(value) and GENERATED in (field.get("metadata") or {})):
                     yield field["name"], default_of(field, value) or exp.Null()
@@ -252,22 +268,27 @@ class RowStatement:
         if not isinstance(column, exp.Column) or qualifier.lower() not in own:
             raise self.refused(
                 f"assigns to {column.sql(dialect='postgres')}: SET names columns of the table; to change a part of one "
-                f"give all of it"
+                f"give all of it",
+                column,
             )
         return str(column.name)
 
     def _pairs(self, item: Tree) -> Iterable[tuple[Tree, Tree]]:
-        """`a = 1`, or `(a, b) = (1, 2)`, which may also be written ROW(1, 2)."""
+        """`a = 1`, or `(a, b) = (1, 2)`, which may also be written ROW(1, 2) or be a query."""
         if not isinstance(item, exp.EQ):
-            raise self.refused(f"cannot assign by {item.sql(dialect='postgres')}")
+            raise self.refused(f"cannot assign by {self.parsed.sql_of(item)}", item)
         left, right = item.this, item.expression
         if not isinstance(left, exp.Tuple):
             return [(left.this if isinstance(left, exp.Paren) else left, right)]
+        queries = by_column(right)
+        if len(queries) == len(left.expressions):
+            return list(zip(left.expressions, queries, strict=True))
         is_row = isinstance(right, exp.Anonymous) and right.name.upper() == "ROW"
         if not (is_row or isinstance(right, exp.Tuple)) or len(left.expressions) != len(right.expressions):
             raise self.refused(
-                f"cannot assign by {item.sql(dialect='postgres')}: give as many values as columns; those of a query "
-                f"come by FROM, or by one query for each column"
+                f"cannot assign by {self.parsed.sql_of(item)}: give as many values as columns; those of a query that "
+                f"has DISTINCT, LIMIT or UNION come by FROM",
+                item,
             )
         return list(zip(left.expressions, right.expressions, strict=True))
 
@@ -277,10 +298,12 @@ class RowStatement:
         """What the parts of a source are called."""
         names = [part.alias_or_name for part in (source, *(join.this for join in source.args.get("joins") or ()))]
         if not all(names):
-            raise self.refused("a subquery needs a name: (SELECT …) AS s")
+            raise self.refused("has a subquery without a name: (SELECT …) AS s", source)
         taken = [name.lower() for name in (self.target.name, *names)]
         if len(set(taken)) < len(taken):
-            raise self.refused(f"two tables have the same name ({', '.join(taken)}): give one of them another by AS")
+            raise self.refused(
+                f"has two tables of the same name ({', '.join(taken)}): give one of them another by AS", source
+            )
         return names
 
     def _rename(self, parts: Iterable[Tree | None]) -> None:
@@ -314,7 +337,7 @@ class RowStatement:
             owners = [name for name, columns in scopes if first in {c.lower() for c in columns}]
             if len(owners) > 1:
                 ways = " or ".join(f"{owner}.{column.name}" for owner in owners)
-                raise self.refused(f"does not say which {column.name!r} is meant: write {ways}")
+                raise self.refused(f"does not say which {column.name!r} is meant: write {ways}", column)
             if owners:  # a column, or a field of one that is a struct
                 place = "db" if column.args.get("table") else "table"
                 column.set(place, exp.to_identifier(owners[0], quoted=True))
@@ -329,6 +352,8 @@ class RowStatement:
 
         def seen(frame: Any, out: str) -> Any:
             scopes = [(self.target.name, self.target.columns), *((n, frame.schema[n].dataType.names) for n in names)]
+            if isinstance(self.parsed.tree, exp.Merge):
+                scopes.reverse()  # the source first, as PostgreSQL has it
             shown = [text for item in returning.expressions for text in self._shown(item.copy(), scopes)]
             view = self.relations.add(frame)
             return self.relations.run(f"{self.ctes}SELECT *, struct({', '.join(shown)}) AS {out} FROM {view}")
@@ -340,6 +365,8 @@ class RowStatement:
         star = item.this if isinstance(item, exp.Column) else item
         if isinstance(star, exp.Star):
             wanted = item.text("table").lower() if isinstance(item, exp.Column) else ""
+            if wanted not in ("", *(name.lower() for name, _ in scopes)):
+                raise self._unknown_scope(item, wanted)
             for name, columns in scopes:
                 if wanted in ("", name.lower()):
                     yield from (f"{quoted(name)}.{quoted(column)} AS {quoted(column)}" for column in columns)
@@ -349,6 +376,9 @@ class RowStatement:
         if isinstance(tree, exp.Anonymous) and tree.name.lower() == "merge_action":
             yield f"{ACTION} AS {quoted(item.alias or 'merge_action')}"
             return
+        for column in tree.find_all(exp.Column):
+            if column.text("table").lower() in _OLD_AND_NEW - {name.lower() for name, _ in scopes}:
+                raise self._unknown_scope(column, column.text("table"))
         holder = exp.Paren(this=tree.copy())
         for call in list(holder.find_all(exp.Anonymous)):
             if call.name.lower() == "merge_action":
@@ -357,21 +387,33 @@ class RowStatement:
         self._qualify_tree(holder, scopes)
         yield f"{spark_sql(holder)} AS {quoted(name)}"
 
+    def _unknown_scope(self, at: Tree, name: str) -> ValidationError:
+        if name.lower() in _OLD_AND_NEW:
+            return self.refused(
+                "returns old or new values by name: RETURNING has the new ones of rows that were updated, the old ones "
+                "of rows that were deleted",
+                at,
+            )
+        return self.refused(f"has no table {name!r} to return columns of", at)
+
     # --- What the log should know
 
-    def _own(self, condition: Tree | None) -> str | None:
-        """The part of a condition that tells files apart; parameters are values there."""
+    @property
+    def _called(self) -> set[str]:
+        return {self.target.name, self.target.state.name}
+
+    def _known(self, condition: Tree | None) -> Tree | None:
+        """A condition in which parameters are values."""
         if condition is None:
             return None
-        known = condition.copy()
-        values = self.relations.values
-        holder = exp.Paren(this=known)
+        holder = exp.Paren(this=condition.copy())
         for node in list(holder.find_all(exp.Placeholder)):
-            value = values[node.name]
-            if value is None or isinstance(value, bool | int | str):
-                node.replace(exp.convert(value))
-        full = self.target.state.name
-        return own_part(holder.this, {self.target.name, full}, self.target.columns)
+            node.replace(constant(self.relations.values[node.name]))
+        return holder.this
+
+    def _own(self, known: Tree | None) -> str | None:
+        """The part of a condition that tells files apart."""
+        return None if known is None else own_part(known, self._called, self.target.columns)
 
     def _shown_sql(self, tree: Tree | None) -> str | None:
         return None if tree is None else self.parsed.shown(spark_sql(tree))
@@ -383,11 +425,13 @@ class RowStatement:
     def _allow(self, known: set[str]) -> None:
         for name, value in self.parsed.tree.args.items():
             if value and name not in known and name != "with_":
-                raise self.refused(f"has a part that is not supported: {name.strip('_').upper()}")
+                at = value[0] if isinstance(value, list) else value
+                part = at if isinstance(at, exp.Expr) else None
+                raise self.refused(f"has a part that is not supported: {name.strip('_').upper()}", part)
 
-    def refused(self, why: str) -> ValidationError:
+    def refused(self, why: str, at: Tree | None = None) -> ValidationError:
         """The statement cannot be run."""
-        return refused(self.parsed.text, f"cannot be run: it {why}")
+        return self.parsed.refused(f"it {why}", at)
 
 
 def is_default(value: Tree) -> bool:

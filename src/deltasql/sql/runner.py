@@ -27,8 +27,10 @@ from deltasql.data.statements import (
     raw_name,
 )
 from deltasql.errors import TableNotFound, UsageError
+from deltasql.sql.failures import explained
 from deltasql.sql.files import copied_rows
-from deltasql.sql.parse import Parsed, Tree, refused
+from deltasql.sql.parse import Parsed, Tree
+from deltasql.sql.places import start_of
 from deltasql.sql.relations import Relations, spark_sql, table_name
 from deltasql.sql.rows import EXCLUDED, RowStatement, Target, default_of, is_default, target_of
 
@@ -83,6 +85,12 @@ class Runner:
     def run(self) -> Result:
         """Run it; nothing is committed here."""
         tree = self.parsed.tree
+        tables = {table.alias_or_name for table in tree.find_all(exp.Table, exp.Subquery)}
+        with explained(self.parsed.text, tables, files=isinstance(tree, exp.Copy)):
+            return self._run(tree)
+
+    def _run(self, tree: Tree) -> Result:
+        self._refuse_what_spark_leaves_out(tree)
         if self.parsed.explain and any(isinstance(cte.this, _ROW_STATEMENTS) for cte in tree.find_all(exp.CTE)):
             raise self._refused("changes rows in its WITH clause: explain these statements by themselves")
         ctes = self._ctes(tree)
@@ -92,6 +100,15 @@ class Runner:
             if isinstance(tree, kinds):
                 return run(self, tree, ctes)
         raise self._refused(f"is not supported: {type(tree).__name__.upper()}")
+
+    def _refuse_what_spark_leaves_out(self, tree: Tree) -> None:
+        lock = tree.find(exp.Lock)
+        if lock is not None:
+            at = lock if lock.expressions else lock.parent
+            raise self._refused("locks rows: there are no locks here, a transaction that is too late fails", at)
+        into = tree.find(exp.Into)
+        if into is not None and isinstance(into.parent, exp.Select):
+            raise self._refused("selects INTO a table: write CREATE TABLE … AS SELECT", into)
 
     def _define(self, _: Tree, ctes: str) -> Result:
         self.session.define(self.parsed, lambda query: self._query(query, ctes))
@@ -108,9 +125,12 @@ class Runner:
         if clause is None:
             return ""
         queries = []
+        if clause.args.get("recursive"):  # they see each other
+            self.relations.local |= {c.alias.lower() for c in clause.expressions if isinstance(c.this, exp.Query)}
         for cte in clause.expressions:
             if isinstance(cte.this, _ROW_STATEMENTS):
-                inner = Runner(self.session, replace(self.parsed, tree=cte.this, explain=False))
+                start = start_of(cte.this)
+                inner = Runner(self.session, replace(self.parsed, tree=cte.this, explain=False, start=start))
                 inner.relations = self.relations
                 self.relations.known[cte.alias.lower()] = inner.run().frame  # None without RETURNING
             else:
@@ -137,21 +157,21 @@ class Runner:
 
     def _row_statement(self, tree: Tree, ctes: str) -> RowStatement:
         table = self._changed_table(tree.this)
-        return RowStatement(self.parsed, self.relations, target_of(table, self._table(table)), ctes)
+        return RowStatement(self.parsed, self.relations, target_of(table, self._table(table), self.parsed), ctes)
 
     def _changed_table(self, tree: Tree) -> Tree:
         """The table that a statement changes: its name, and nothing besides."""
         table = tree.this if isinstance(tree, exp.Schema) else tree
         if not isinstance(table, exp.Table):
-            raise self._refused("does not name a table to change")
-        self._only(table, {"this", "db", "catalog", "alias"}, f"of {table_name(table)}")
+            raise self._refused("does not name a table to change", tree)
+        self._only(table, {"this", "db", "catalog", "alias", "only"}, f"of {table_name(table)}")
         return table
 
     def _only(self, tree: Tree, known: set[str], of: str) -> None:
         """What is not known is refused: to leave it out would change what the statement means."""
         for name, value in tree.args.items():
             if value and name not in known:
-                raise self._refused(f"has a part {of} that is not supported: {name.strip('_').upper()}")
+                raise self._refused(f"has a part {of} that is not supported: {name.strip('_').upper()}", tree)
 
     def _planned(self, rows: RowStatement) -> Change:
         match self.parsed.tree:
@@ -170,18 +190,19 @@ class Runner:
 
     def _truncate(self, tree: Tree, _: str) -> Result:
         self._only(tree, {"expressions"}, "of TRUNCATE")
-        if len(tree.expressions) != 1:
-            raise self._refused("names several tables: truncate them one by one, in a transaction")
-        state = self._table(self._changed_table(tree.expressions[0]))
+        states = [self._table(self._changed_table(table)) for table in tree.expressions]
+        if len({state.table_id for state in states}) < len(states):
+            raise self._refused("names a table twice", tree.expressions[1])
         change = Change("DELETE", Statement((Clause("DELETE"),)), None, {"predicate": "[]"})
-        return Result(None, state, self.session.change(state, change).metrics)
+        found = [self.session.change(state, change).metrics for state in states]
+        return Result(None, states[0], found[0]) if len(states) == 1 else Result()
 
     # --- INSERT
 
     def _insert(self, tree: Tree, ctes: str) -> Result:
         self._only(tree, {"this", "expression", "conflict", "returning", "default"}, "of INSERT")
         rows = self._row_statement(tree, ctes)
-        named = [c.name for c in tree.this.expressions] if isinstance(tree.this, exp.Schema) else None
+        named = tree.this.expressions if isinstance(tree.this, exp.Schema) else None
         columns, frame = self._given(tree, rows, named)
         if tree.args.get("conflict"):
             return self._change(rows, self._on_conflict(tree.args["conflict"], rows, columns, frame))
@@ -190,22 +211,20 @@ class Runner:
         state = rows.target.state
         return Result(None, state, self.session.append(state, frame, reads_itself=rows.reads_itself()))
 
-    def _given(self, tree: Tree, rows: RowStatement, named: Sequence[str] | None) -> tuple[list[str], Any]:
+    def _given(self, tree: Tree, rows: RowStatement, named: Sequence[Tree] | None) -> tuple[list[str], Any]:
         """The columns that an INSERT fills, and a frame with just these."""
         target = rows.target
-        columns = [target.column(name)["name"] for name in named] if named is not None else target.columns
+        columns = [target.column(c.name, c)["name"] for c in named] if named is not None else target.columns
         if len(set(columns)) < len(columns):
-            raise self._refused("names a column twice")
-        if tree.args.get("default"):
-            raise self._refused("gives no values: DEFAULT VALUES is not supported, name a column and DEFAULT")
-        query = tree.expression
+            raise self._refused("names a column twice", tree.this)
+        query = _all_default(columns) if tree.args.get("default") else tree.expression
         if isinstance(query, exp.Values):
             columns = _without_generated(query, target, columns)
             query = self._values(query, target, columns)
         frame = self._query(query, rows.ctes)
         given = len(frame.columns)
         if given > len(columns) or (named is not None and given < len(columns)):
-            raise self._refused(f"gives {given} values for {len(columns)} columns")
+            raise self._refused(f"gives {given} values for {len(columns)} columns", tree.expression)
         return columns[:given], frame.toDF(*columns[:given])
 
     def _values(self, values: Tree, target: Target, columns: Sequence[str]) -> Tree:
@@ -227,12 +246,13 @@ class Runner:
         """Rows that are there already, by their keys, are updated or stay; the others come in."""
         from deltasql.spark.assignment import typed_rows
 
-        keys = [rows.target.column(_bare(key).name)["name"] for key in conflict.args.get("conflict_keys") or ()]
+        named = [_bare(key) for key in conflict.args.get("conflict_keys") or ()]
+        keys = [rows.target.column(key.name, key)["name"] for key in named]
         if not keys:
-            raise self._refused("names no keys: lake tables have none of their own, write ON CONFLICT (id) …")
+            raise self._refused("names no keys: lake tables have none of their own, write ON CONFLICT (id) …", conflict)
         lacking = [key for key in keys if key not in columns]
         if lacking:
-            raise self._refused(f"gives no value for the key {', '.join(lacking)}")
+            raise self._refused(f"gives no value for the key {', '.join(lacking)}", conflict)
         action = conflict.args.get("action")
         updates = action is not None and "UPDATE" in str(action).upper()
         frame = typed_rows(frame, [rows.target.column(name) for name in columns], rows.target.state.name)
@@ -284,18 +304,20 @@ class Runner:
         if not tree.args.get("kind"):
             raise self._refused("copies out of a table: only COPY … FROM is supported; t.df() gives its rows")
         table = self._changed_table(tree.this)
-        target = target_of(table, self._table(table))
-        named = [c.name for c in tree.this.expressions] if isinstance(tree.this, exp.Schema) else None
-        columns = [target.column(name)["name"] for name in named] if named else target.columns
-        rows = copied_rows(self.session.spark, tree, columns, self.parsed.text, named=named is not None)
+        target = target_of(table, self._table(table), self.parsed)
+        named = tree.this.expressions if isinstance(tree.this, exp.Schema) else None
+        columns = [target.column(c.name, c)["name"] for c in named] if named else target.columns
+        rows = copied_rows(self.session.spark, self.parsed, columns, named=named is not None)
         return Result(None, target.state, self.session.append(target.state, rows))
 
     def _explained(self, tree: Tree, ctes: str) -> Result:
         if isinstance(tree, exp.Query):
-            self.relations.resolve(tree)
+            self._query(tree, ctes)  # or a query that cannot be run would be explained by its error
             return Result(self.relations.run(f"EXPLAIN {ctes}{spark_sql(tree)}"))
         if not isinstance(tree, exp.Update | exp.Delete | exp.Merge):
-            raise self._refused("cannot be explained: EXPLAIN is for SELECT, UPDATE, DELETE and MERGE")
+            raise self._refused(
+                "cannot be explained: EXPLAIN is for SELECT, UPDATE, DELETE and MERGE; of an INSERT explain its query"
+            )
         rows = self._row_statement(tree, ctes)
         change, state = self._planned(rows), rows.target.state
         lines = [f"{change.operation} on {state.name} at version {state.version}"]
@@ -303,8 +325,8 @@ class Runner:
         lines.append(f"  {self.session.explain(state, change)}")
         return Result(self.session.spark.createDataFrame([("\n".join(lines),)], "plan STRING"))
 
-    def _refused(self, why: str) -> Exception:
-        return refused(self.parsed.text, f"cannot be run: it {why}")
+    def _refused(self, why: str, at: Tree | None = None) -> Exception:
+        return self.parsed.refused(f"it {why}", at)
 
 
 _KINDS: dict[Any, Callable[[Runner, Tree, str], Result]] = {
@@ -315,6 +337,11 @@ _KINDS: dict[Any, Callable[[Runner, Tree, str], Result]] = {
     exp.Copy: Runner._copy,
     (exp.Create, exp.Drop, exp.Alter): Runner._define,
 }
+
+
+def _all_default(columns: Sequence[str]) -> Tree:
+    """A row that names no value."""
+    return exp.Values(expressions=[exp.Tuple(expressions=[exp.Var(this="DEFAULT") for _ in columns])])
 
 
 def _without_generated(values: Tree, target: Target, columns: list[str]) -> list[str]:

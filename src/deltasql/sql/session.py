@@ -13,7 +13,7 @@ from deltasql.changing import Change, Outcome, RowChanger
 from deltasql.core.changes import Reads, TableState
 from deltasql.errors import TableExists, TableNotFound, UsageError
 from deltasql.sql.ddl import Definition, alteration, definition
-from deltasql.sql.parse import Parsed, Tree, refused
+from deltasql.sql.parse import Parsed, Tree
 from deltasql.sql.relations import table_name
 from deltasql.store import Store
 from deltasql.transaction import MultiTableTransaction
@@ -86,7 +86,7 @@ class TransactionSession:
     def _drop(self, parsed: Parsed) -> None:
         tree = parsed.tree
         if tree.args.get("kind", "").upper() != "TABLE":
-            raise refused(parsed.text, "cannot be run: of what can be dropped, only DROP TABLE is supported")
+            raise parsed.refused("of what can be dropped, only DROP TABLE is supported")
         if self.drop is None:
             raise UsageError("DROP TABLE cannot be part of a transaction: run it by lake.sql(…)")
         for table in tree.args.get("tables") or [tree.this]:
@@ -96,18 +96,34 @@ class TransactionSession:
             self.drop(name)
 
     def _alter(self, parsed: Parsed) -> None:
-        name = table_name(parsed.tree.this)
+        name, asked = table_name(parsed.tree.this), alteration(parsed)
         state = self.find(name)
         if state is None:
+            if asked.if_exists:
+                return
             raise TableNotFound(name)
-        asked = alteration(parsed)
         if asked.properties:
             altering.set_properties(self.txn, state, asked.properties)
-        for constraint in asked.dropped_constraints:
-            altering.drop_constraint(self.txn, self.txn.seen(state), constraint)
-        if asked.columns:
-            altering.add_columns(self.txn, self.txn.seen(state), asked.columns)
-        for constraint, condition in asked.constraints.items():
+        for constraint, if_exists in asked.dropped_constraints:
+            if not (if_exists and not altering.has_constraint(self.txn.seen(state), constraint)):
+                altering.drop_constraint(self.txn, self.txn.seen(state), constraint)
+        known = {field["name"].lower() for field in altering.fields_of(self.txn.seen(state))}
+        new = [one.text for one in asked.columns if not (one.if_not_exists and one.name.lower() in known)]
+        if new:
+            altering.add_columns(self.txn, self.txn.seen(state), new)
+        for column, default in asked.defaults.items():
+            altering.set_default(self.txn, self.txn.seen(state), column, default)
+            self._check_default(self.txn.seen(state), column, default)
+        for constraint, condition in asked.constraints:
             seen = self.txn.seen(state)
-            altering.add_constraint(self.txn, seen, constraint, condition, self.read(state, None, None))
+            free = constraint or altering.free_constraint(seen)
+            altering.add_constraint(self.txn, seen, free, condition, self.read(state, None, None))
         self.names[state.table_id] = state.name
+
+    def _check_default(self, state: TableState, column: str, default: str | None) -> None:
+        """A default that is no value of the column's would fail with each row."""
+        from deltasql.spark.frames import ddl
+
+        if default is not None:
+            [kind] = [f["type"] for f in altering.fields_of(state) if f["name"].lower() == column.lower()]
+            self.spark.sql(f"SELECT CAST({default} AS {ddl(kind)})").collect()

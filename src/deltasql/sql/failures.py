@@ -1,0 +1,40 @@
+"""What Spark finds wrong with a statement, said of the text that the user wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+
+from deltasql.errors import DeltaSqlError, ValidationError
+from deltasql.sql.places import occurrences, place
+
+_SHOWN = 300
+_PLACES = 3
+
+
+@contextmanager
+def explained(text: str, tables: Collection[str], *, files: bool = False) -> Iterator[None]:
+    """Let what Spark complains about be an error of the statement; the cause is chained. The
+    tables are what the statement calls them; with `files` it names those that it reads."""
+    try:
+        yield
+    except DeltaSqlError:
+        raise
+    except Exception as error:
+        from deltasql.spark.complaints import complaint
+
+        found = complaint(error, tables, files=files)
+        if found is None:
+            raise
+        shown = text.strip()
+        shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
+        message = f"SQL {_where(text, found.name)}{found.message}\n  {shown}"
+        raise ValidationError(message, value=text) from error
+
+
+def _where(text: str, name: tuple[str, ...]) -> str:
+    """Where a name stands that is complained about, if it stands in few places."""
+    starts = occurrences(text, list(name)) if name else []
+    if not 0 < len(starts) <= _PLACES:
+        return "cannot be run: "
+    return f"{' or '.join(place(text, start) for start in starts)}: "

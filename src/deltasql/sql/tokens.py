@@ -1,0 +1,81 @@
+"""The words of a statement before it is parsed: parameters by number, ALTER TABLE by its actions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+from sqlglot import TokenType
+
+Token = Any
+_OPEN = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE}
+_CLOSE = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE}
+
+
+def numbered(tokens: Sequence[Token]) -> list[Token]:
+    """Parameters by order (`?`, `%s`) as parameters by number, in the order of the text."""
+    found: list[Token] = []
+    number, left = 0, list(reversed(tokens))
+    while left:
+        token = left.pop()
+        is_sign = token.token_type == TokenType.MOD and left and left[-1].text == "s"
+        is_percent = is_sign and left[-1].start == token.end + 1
+        if not is_percent and (token.token_type != TokenType.PLACEHOLDER or token.text != "?"):
+            found.append(token)
+            continue
+        number += 1
+        last = left.pop() if is_percent else token
+        found += [_like(token, TokenType.PARAMETER, "$"), _like(last, TokenType.NUMBER, str(number))]
+    return found
+
+
+def the_where_of(tokens: Sequence[Token]) -> Token | None:
+    """The WHERE of the statement itself."""
+    return next((token for token in _outer(tokens) if token.token_type == TokenType.WHERE), None)
+
+
+def actions_of(tokens: Sequence[Token]) -> Iterator[tuple[list[Token], list[Token]]]:
+    """The actions of an ALTER TABLE, and each as a statement by itself."""
+    words = [token.text.upper() for token in tokens]
+    if words[:2] != ["ALTER", "TABLE"]:
+        return
+    start = 2
+    start += 2 if words[start : start + 2] == ["IF", "EXISTS"] else 0
+    start += 1 if words[start : start + 1] == ["ONLY"] else 0
+    start += 1
+    while words[start : start + 1] == ["."]:
+        start += 2
+    head, rest = list(tokens[:start]), [t for t in tokens[start:] if t.token_type != TokenType.SEMICOLON]
+    commas = [token for token in _outer(rest) if token.token_type == TokenType.COMMA]
+    places = [-1, *(rest.index(comma) for comma in commas), len(rest)]
+    for before, after in pairwise(places):
+        action = rest[before + 1 : after]
+        if action:
+            yield action, [*head, *_named_check(action)]
+
+
+def _named_check(action: list[Token]) -> list[Token]:
+    """ADD CHECK is ADD CONSTRAINT CHECK for sqlglot, under a name, which is empty here."""
+    if [token.text.upper() for token in action[:2]] != ["ADD", "CHECK"]:
+        return action
+    check = action[1]
+    return [
+        action[0],
+        _like(check, TokenType.CONSTRAINT, "CONSTRAINT"),
+        _like(check, TokenType.IDENTIFIER, ""),
+        *action[1:],
+    ]
+
+
+def _outer(tokens: Sequence[Token]) -> Iterator[Token]:
+    """Those that are in no parentheses."""
+    depth = 0
+    for token in tokens:
+        depth += (token.token_type in _OPEN) - (token.token_type in _CLOSE)
+        if depth == 0:
+            yield token
+
+
+def _like(token: Token, kind: Any, text: str) -> Token:
+    return type(token)(kind, text, token.line, token.col, token.start, token.end)

@@ -1,0 +1,137 @@
+"""What is wrong with a statement is said of the text that the user wrote: what it is, and where it stands."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import deltasql
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def sql(lake: deltasql.Lake, namespace: str, spark_session: SparkSession) -> Run:
+    """Run a statement in which `ns` stands for the test's namespace, which has a table `c` of three columns."""
+    lake.create_table(f"{namespace}.c", "id INT, k INT, v STRING")
+    lake.create_table(f"{namespace}.d", "id INT, other STRING")
+    lake.sql(f"INSERT INTO {namespace}.c VALUES (1, 10, 'x'), (2, 20, 'y')")
+    return lambda text, params=None: lake.sql(text.replace("ns.", f"{namespace}."), params)
+
+
+def problem_of(run: Run, text: str, params: Any = None) -> str:
+    """What a statement is refused for, in one line, without what is ours or the parser's."""
+    with pytest.raises(deltasql.ValidationError) as caught:
+        run(text, params)
+    message = str(caught.value)
+    for inner in ("__deltasql", "_pyspark", "sqlglot", "Token", "SQLSTATE", "Project ["):
+        assert inner not in message
+    return message.partition("\n")[0]
+
+
+class TestPlaces:
+    @pytest.mark.parametrize(
+        ("text", "params", "problem"),
+        [
+            ("\n\n  VACUUM x", None, "line 3, column 3: VACUUM is not supported"),
+            ("-- hi\nSHOW TABLES", None, "line 2, column 1: SHOW is not supported"),
+            ("/* hi */ EXPLAIN\n VACUUM x", None, "line 2, column 2: VACUUM is not supported"),
+            ("EXPLAIN SELECT * FRM x y", None, "line 1, column 22: near 'x'"),
+            ("EXPLAIN\nSELECT 1 +", None, "line 2, column 10: near '+': something is missing"),
+            ("EXPLAIN\n (COSTS OFF) SELECT 1", None, "line 2, column 3: EXPLAIN has no option COSTS"),
+            ("SELECT ?, %s, ? FROM (", [1, 2, 3], "line 1, column 22: near '(': Expected table name but got the end"),
+            ("SELECT 1 +\n  2 FROM c WHERE\n  AND", None, "line 3, column 3: near 'AND'"),
+            ("SELECT 1,\n  'it''s", None, "line 2, column 3: a quote or a comment is opened"),
+            ('SELECT "x', None, "line 1, column 8: a quote"),
+            ("SELECT /* x", None, "line 1, column 8: a quote or a comment"),
+            ("  CREATE INDEX i ON ns.c (id)", None, "line 1, column 3: cannot be run: of what can be created"),
+            ("CREATE TABLE ns.t (\n  id INT,\n  k INT REFERENCES x)", None, "line 3, column 3: cannot be run: columns have"),
+            ("ALTER TABLE ns.c\n  ADD COLUMN q INT,\n  OWNER TO bob", None, "line 3, column 3: cannot be run: ALTER TABLE has no OWNER TO bob"),
+            ("COPY ns.c FROM 'x.csv' WITH (FORMAT csv)\nWHERE id > 2", None, "line 2, column 1: COPY has no WHERE"),
+            ("COPY ns.c", None, "line 1, column 1: cannot be run: COPY"),
+            ("-- nothing\n", None, "there is no statement"),
+            ("COPY ns.c FROM\nSTDIN", None, "line 2, column 1: cannot be run: COPY reads files"),
+            ("UPDATE ns.c SET k = 1,\n  K = 2", None, "line 2, column 3: cannot be run: it gives column 'k' two"),
+            ("UPDATE ns.c SET k = 1,\n  nope = 2", None, "line 2, column 3: cannot be run: table"),
+            ("INSERT INTO ns.c (id,\n  nope) VALUES (1, 2)", None, "line 2, column 3: cannot be run: table"),
+            ("WITH d AS (DELETE FROM ns.c)\nUPDATE ns.c SET\n q.x = 1", None, "line 3, column 2: cannot be run: it assigns to q.x"),
+            ("SELECT id FROM ns.c\nWHERE (id, k) < (1, 2)", None, "line 2, column 8: cannot be run: rows are compared"),
+            ("SELECT id FROM ns.c\nWHERE (id, k) IN ((1, 2, 3))", None, "a row of 2 is compared with one of 3"),
+            ("SELECT id FROM ns.c\nWHERE id = ANY('{1,2}')", None, "line 2, column 16: cannot be run: an array is written ARRAY"),
+        ],
+    )  # fmt: skip
+    def test_what_is_refused_and_where(self, sql: Run, text: str, params: Any, problem: str) -> None:
+        assert problem in problem_of(sql, text, params)
+
+    def test_the_users_text_is_shown(self, sql: Run) -> None:
+        with pytest.raises(deltasql.ValidationError) as caught:
+            sql("EXPLAIN SELECT ? FROM (", [1])
+        assert str(caught.value).endswith("\n  EXPLAIN SELECT ? FROM (")
+
+    def test_nothing_is_logged(self, sql: Run, caplog: pytest.LogCaptureFixture) -> None:
+        with caplog.at_level(logging.WARNING, "sqlglot"):
+            problem_of(sql, "ALTER TABLE ns.c OWNER TO bob")
+        assert not [record for record in caplog.records if record.name == "sqlglot"]
+
+
+class TestWhatSparkFinds:
+    @pytest.mark.parametrize(
+        ("text", "problem"),
+        [
+            ("SELECT * FROM ns.c\nWHERE nosuch = 1", "line 2, column 7: there is no column nosuch: there are"),
+            ("UPDATE ns.c\nSET v = upper(nosuch)", "line 2, column 15: there is no column nosuch: there are"),
+            ("SELECT c.nosuch FROM ns.c", "line 1, column 8: there is no column c.nosuch"),
+            (
+                "MERGE INTO ns.c t USING ns.d s ON t.id = s.id\nWHEN MATCHED THEN UPDATE SET v = zzz",
+                "line 2, column 34: there is no column zzz",
+            ),
+            ("INSERT INTO ns.c (id)\nSELECT nosuch FROM ns.c", "line 2, column 8: there is no column nosuch"),
+            ("DELETE FROM ns.c WHERE id = 1\nRETURNING nosuch", "line 2, column 11: there is no column nosuch"),
+            ("CREATE TABLE ns.x AS SELECT nosuch FROM ns.c", "there is no column nosuch"),
+            ("ALTER TABLE ns.c ADD CHECK (nosuch > 0)", "there is no column nosuch"),
+            ("EXPLAIN SELECT nosuch FROM ns.c", "there is no column nosuch"),
+            ("SELECT\n nosuch(1)", "line 2, column 2: there is no function nosuch"),
+            ("SELECT *\nFROM nosuch(1)", "line 2, column 6: there is no function nosuch"),
+            ("SELECT\n CAST(1 AS NOSUCH)", 'line 2, column 12: Unsupported data type "NOSUCH"'),
+            (
+                "MERGE INTO ns.c USING ns.d s ON\n nosuch = 1 WHEN MATCHED THEN DELETE",
+                "line 2, column 2: there is no column nosuch",
+            ),
+            (
+                "UPDATE ns.c SET v = 'x' FROM ns.d\nWHERE id = 1",
+                "line 2, column 7: column id may be c.id or d.id: say which",
+            ),
+            ("SELECT id FROM ns.c GROUP BY k", "is based on columns which are not participating in the GROUP BY"),
+            ("SELECT * FROM ns.c WHERE 'a' > ARRAY[1]", "incompatible types"),
+            ("UPDATE ns.c SET k = 1 / 0", "cannot be run: Division by zero"),
+            ("UPDATE ns.c SET k = (SELECT k FROM ns.c)", "More than one row returned by a subquery"),
+            ("COPY ns.c FROM '/nowhere/x.csv'", "there is no file at file:/nowhere/x.csv"),
+        ],
+    )
+    def test_in_few_words(self, sql: Run, lake: deltasql.Lake, namespace: str, text: str, problem: str) -> None:
+        assert problem in problem_of(sql, text)
+        assert lake.table(f"{namespace}.c").version == 1
+
+    def test_the_cause_is_kept(self, sql: Run) -> None:
+        with pytest.raises(deltasql.ValidationError) as caught:
+            sql("SELECT nosuch FROM ns.c")
+        assert "UNRESOLVED_COLUMN" in str(caught.value.__cause__)
+
+    @pytest.mark.parametrize(
+        ("name", "content", "problem"),
+        [
+            ("few.csv", "1,x\n", "the file has a row that cannot be read.*: 1,x"),
+            ("many.csv", "1,x,y,z\n", "the file has a row that cannot be read.*: 1,x,y,z"),
+            ("bad.json", '{"id": 1}\n{"id": oops\n', "the file has a row that cannot be read"),
+            ("bad.parquet", "hello", "error while reading file"),
+        ],
+    )
+    def test_files(self, sql: Run, tmp_path: Path, name: str, content: str, problem: str) -> None:
+        (tmp_path / name).write_text(content)
+        with pytest.raises(deltasql.ValidationError, match=problem):
+            sql(f"COPY ns.c FROM '{tmp_path}/{name}'")

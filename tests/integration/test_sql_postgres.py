@@ -1,0 +1,258 @@
+"""What PostgreSQL writes and Spark does not: it means here what it means there."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import deltasql
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def sql(lake: deltasql.Lake, namespace: str, spark_session: SparkSession) -> Run:
+    """Run a statement in which `ns` stands for the test's namespace; its rows in order, else what it did."""
+
+    def run(text: str, params: Any = None) -> Any:
+        found = lake.sql(text.replace("ns.", f"{namespace}."), params)
+        return sorted(map(tuple, found.collect()), key=repr) if hasattr(found, "collect") else found
+
+    return run
+
+
+@pytest.fixture
+def tables(sql: Run) -> None:
+    sql("CREATE TABLE ns.a (id INT, k INT, v TEXT DEFAULT 'q')")
+    sql("CREATE TABLE ns.b (id INT, k INT, v TEXT)")
+    sql("INSERT INTO ns.a VALUES (1, 10, 'x'), (2, 20, 'y'), (3, NULL, 'z')")
+    sql("INSERT INTO ns.b VALUES (1, 100, 'xx'), (2, 200, 'yy'), (9, 900, 'zz')")
+
+
+@pytest.mark.usefixtures("tables")
+class TestArraysAndRows:
+    @pytest.mark.parametrize(
+        ("condition", "params", "ids"),
+        [
+            ("id = ANY(ARRAY[1, 2])", None, [1, 2]),
+            ("id = SOME(ARRAY[1, 2])", None, [1, 2]),
+            ("id = ANY($1)", [[1, 2]], [1, 2]),
+            ("id = ANY(:ids::int[])", {"ids": [3]}, [3]),
+            ("id = ANY($1)", [[]], []),
+            ("id <> ALL(ARRAY[1, 2])", None, [3]),
+            ("id <> ALL($1)", [[]], [1, 2, 3]),
+            ("id >= ALL($1)", [[1, 2]], [2, 3]),
+            ("id > ANY(ARRAY[1, 5])", None, [2, 3]),
+            ("id = ANY(array_append(ARRAY[1], 3))", None, [1, 3]),
+            ("id = ANY(SELECT id FROM ns.b)", None, [1, 2]),
+            ("id = SOME(SELECT id FROM ns.b)", None, [1, 2]),
+            ("id <> ALL(SELECT id FROM ns.b)", None, [3]),
+            ("v LIKE ANY(ARRAY['x%', 'y%'])", None, [1, 2]),
+            ("id = ANY(SELECT id FROM ns.b WHERE k = ANY($1) AND (id, k) = (1, 100))", [[100, 200]], [1]),
+            ("id = ANY($1)", [list(range(2, 3000))], [2, 3]),
+            ("id <= ALL($1)", [list(range(2, 3000))], [1, 2]),
+            ("(id, k) IN ((1, 10), (2, 21))", None, [1]),
+            (f"(id, k) IN ({', '.join(f'({n}, {10 * n})' for n in range(2, 300))})", None, [2]),
+            ("(id, k) = (1, 10)", None, [1]),
+            ("(id, k) <> (1, 10)", None, [2, 3]),
+            ("(id, v) NOT IN ((1, 'x'), (2, $1))", ["y"], [3]),
+        ],
+    )
+    def test_conditions(self, sql: Run, condition: str, params: Any, ids: list[int]) -> None:
+        assert sql(f"SELECT id FROM ns.a WHERE {condition}", params) == [(i,) for i in ids]
+        assert sql(f"DELETE FROM ns.a WHERE {condition} RETURNING id", params) == [(i,) for i in ids]
+
+    def test_values(self, sql: Run) -> None:
+        sql("UPDATE ns.a SET k = CASE WHEN id = ANY($1) THEN 1 ELSE 0 END WHERE (id, v) IN ((1, 'x'), (2, 'y'))", [[1]])
+        sql(
+            "MERGE INTO ns.a t USING ns.b s ON t.id = s.id AND (t.id, s.id) = (2, 2) "
+            "WHEN MATCHED AND s.id = ANY(ARRAY[2]) THEN UPDATE SET v = 'm'"
+        )
+        assert sql("SELECT * FROM ns.a") == [(1, 1, "x"), (2, 0, "m"), (3, None, "z")]
+
+    def test_history_does_not_know_the_values(self, sql: Run, lake: deltasql.Lake, namespace: str) -> None:
+        sql("DELETE FROM ns.a WHERE v = ANY($1)", [["x", "secret"]])
+        [entry] = lake.table(f"{namespace}.a").history(1)
+        assert entry.parameters["predicate"] == '["v IN ($1[1], $1[2])"]'
+
+
+class TestParameters:
+    @pytest.mark.parametrize(
+        ("condition", "value", "plan"),
+        [
+            ("part = $1", 1, "removes 1 whole files and reads none"),
+            ("part = ANY($1)", [0, 1], "removes 2 whole files and reads none"),
+            ("day = $1", "2026-01-01", "removes 1 whole files and reads none"),
+            ("day = $1", dt.date(2026, 1, 1), "removes 1 whole files and reads none"),
+            ("m > $1", Decimal("100.5"), "reads 0 of 2 files"),
+            ("f > $1", 100.5, "reads 0 of 2 files"),
+            ("f < $1", -1e-7, "reads 0 of 2 files"),
+            ("at > $1", dt.datetime(2030, 1, 1, tzinfo=dt.UTC), "reads 0 of 2 files"),
+            ("at > $1", dt.datetime(2030, 1, 1), "reads 0 of 2 files"),
+            ("m > $1", Decimal("0.5"), "reads 1 of 2 files"),
+        ],
+    )
+    def test_they_tell_files_apart(self, sql: Run, condition: str, value: Any, plan: str) -> None:
+        sql(
+            "CREATE TABLE ns.p (part INT, day DATE, m NUMERIC(5, 2), f DOUBLE PRECISION, at TIMESTAMPTZ) "
+            "PARTITIONED BY (part, day)"
+        )
+        sql(
+            "INSERT INTO ns.p SELECT id, CASE id WHEN 0 THEN DATE '2026-01-01' ELSE DATE '2026-01-02' END, id, id, "
+            "TIMESTAMP '2026-01-01 00:00:00' FROM range(2)"
+        )
+        [(found,)] = sql(f"EXPLAIN DELETE FROM ns.p WHERE {condition}", [value])
+        assert plan in found
+        left = sql(f"SELECT count(*) FROM ns.p WHERE NOT ({condition})", [value])
+        sql(f"DELETE FROM ns.p WHERE {condition}", [value])
+        assert sql("SELECT count(*) FROM ns.p") == left
+
+    @pytest.mark.usefixtures("tables")
+    def test_of_versions_and_files(self, sql: Run, lake: deltasql.Lake, namespace: str, tmp_path: Path) -> None:
+        (tmp_path / "x.csv").write_text("4,40,w\n")
+        sql("COPY ns.a FROM $1", [f"{tmp_path}/x.csv"])
+        sql("COPY ns.a FROM :file WITH (FORMAT csv)", {"file": f"{tmp_path}/x.csv"})
+        assert sql("SELECT count(*) FROM ns.a") == [(5,)]
+        assert sql("SELECT count(*) FROM ns.a FOR VERSION AS OF $1", [1]) == [(3,)]
+        written = lake.table(f"{namespace}.a").history()[0].timestamp
+        for moment in (written, written.isoformat()):
+            assert sql("SELECT count(*) FROM ns.a FOR TIMESTAMP AS OF $1", [moment]) == [(5,)]
+        moment = f"TIMESTAMP '{written.isoformat()}' + INTERVAL '1 hour' - INTERVAL '1 hour'"
+        assert sql(f"SELECT count(*) FROM ns.a FOR TIMESTAMP AS OF {moment}") == [(5,)]
+        with pytest.raises(deltasql.ValidationError, match="is after the last commit"):
+            sql("SELECT count(*) FROM ns.a FOR TIMESTAMP AS OF now()")
+        with pytest.raises(deltasql.UsageError, match="is a whole number, got 'x'"):
+            sql("SELECT count(*) FROM ns.a FOR VERSION AS OF $1", ["x"])
+
+
+@pytest.mark.usefixtures("tables")
+class TestStatements:
+    def test_with_recursive(self, sql: Run) -> None:
+        numbers = "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r WHERE n < 3)"
+        assert sql(f"{numbers} SELECT n FROM r") == [(1,), (2,), (3,)]
+        sql(f"{numbers} INSERT INTO ns.a (id) SELECT n + 20 FROM r")
+        sql(
+            "WITH RECURSIVE x AS (SELECT id FROM ns.b), y AS (SELECT id FROM x) DELETE FROM ns.a USING y WHERE y.id = a.id"
+        )
+        assert [row[0] for row in sql("SELECT id FROM ns.a")] == [21, 22, 23, 3]
+
+    def test_several_columns_from_a_query(self, sql: Run) -> None:
+        sql("UPDATE ns.a SET (k, v) = (SELECT b.k, b.v FROM ns.b b WHERE b.id = a.id)")
+        assert sql("SELECT * FROM ns.a") == [(1, 100, "xx"), (2, 200, "yy"), (3, None, None)]
+        sql("UPDATE ns.a SET (k, v) = (SELECT max(k), 'm' FROM ns.b), id = 5 WHERE id = 3")
+        assert sql("SELECT * FROM ns.a WHERE id = 5") == [(5, 900, "m")]
+
+    def test_only(self, sql: Run) -> None:
+        sql("DELETE FROM ONLY ns.a WHERE id = 1")
+        sql("UPDATE ONLY ns.a SET v = 'o' WHERE id = 2")
+        assert sql("SELECT id, v FROM ONLY ns.a") == [(2, "o"), (3, "z")]
+
+    def test_truncate_several(self, sql: Run, lake: deltasql.Lake, namespace: str) -> None:
+        sql("TRUNCATE ns.a, ns.b")
+        assert sql("SELECT id FROM ns.a UNION ALL SELECT id FROM ns.b") == []
+        first, second = (lake.table(f"{namespace}.{name}").history(1)[0] for name in "ab")
+        assert first.txn_id == second.txn_id
+
+    def test_default_values(self, sql: Run) -> None:
+        assert sql("INSERT INTO ns.a DEFAULT VALUES RETURNING *") == [(None, None, "q")]
+        sql("INSERT INTO ns.a DEFAULT VALUES")
+        sql("MERGE INTO ns.a t USING ns.b s ON t.id = s.id WHEN NOT MATCHED THEN INSERT DEFAULT VALUES")
+        assert sql("SELECT count(*) FROM ns.a WHERE v = 'q'") == [(3,)]
+
+    def test_merge_gives_fewer_values_than_columns(self, sql: Run) -> None:
+        found = sql(
+            "MERGE INTO ns.a t USING ns.b s ON t.id = s.id WHEN NOT MATCHED THEN INSERT VALUES (s.id, s.k) RETURNING *"
+        )
+        assert found == [(9, 900, "zz", 9, 900, "q")]  # the source first
+        with pytest.raises(deltasql.ValidationError, match="names 3 columns and gives 4 values"):
+            sql("MERGE INTO ns.a t USING ns.b s ON t.id = s.id WHEN NOT MATCHED THEN INSERT VALUES (1, 2, 3, 4)")
+
+
+@pytest.mark.usefixtures("tables")
+class TestAlter:
+    def test_constraints_without_names(self, sql: Run, lake: deltasql.Lake, namespace: str) -> None:
+        sql("ALTER TABLE ns.b ADD CHECK (k > 0), ADD CONSTRAINT small CHECK (k < 1000)")
+        sql("ALTER TABLE ns.b ADD CHECK (id > 0)")
+        known = lake.table(f"{namespace}.b").properties
+        assert {key: known[key] for key in known if "constraints" in key} == {
+            "delta.constraints.check_1": "k > 0",
+            "delta.constraints.small": "k < 1000",
+            "delta.constraints.check_2": "id > 0",
+        }
+        sql("ALTER TABLE ns.b DROP CONSTRAINT IF EXISTS nope, DROP CONSTRAINT IF EXISTS small")
+        assert "delta.constraints.small" not in lake.table(f"{namespace}.b").properties
+
+    def test_if_exists(self, sql: Run, lake: deltasql.Lake, namespace: str) -> None:
+        sql("ALTER TABLE IF EXISTS ns.nothing ADD COLUMN x INT")
+        sql("ALTER TABLE ns.b ADD COLUMN IF NOT EXISTS K INT, ADD COLUMN IF NOT EXISTS more INT")
+        assert lake.table(f"{namespace}.b").schema.names == ["id", "k", "v", "more"]
+
+    def test_defaults(self, sql: Run) -> None:
+        with pytest.raises(deltasql.ValidationError, match=r"would have NULL for z.*SET DEFAULT"):
+            sql("ALTER TABLE ns.b ADD COLUMN z INT DEFAULT 5")
+        with pytest.raises(deltasql.ValidationError, match="have no value for z"):
+            sql("ALTER TABLE ns.b ADD COLUMN z INT GENERATED ALWAYS AS (id * 2) STORED")
+        sql("ALTER TABLE ns.b ADD COLUMN z INT")
+        sql("ALTER TABLE ns.b ALTER COLUMN z SET DEFAULT 2 + 3")
+        assert sql("INSERT INTO ns.b (id) VALUES (4) RETURNING z") == [(5,)]
+        sql("ALTER TABLE ns.b ALTER z DROP DEFAULT")
+        assert sql("INSERT INTO ns.b (id) VALUES (4) RETURNING z") == [(None,)]
+        for wrong in ("z SET DEFAULT 'abc'", "z SET DEFAULT id", "nope SET DEFAULT 5", "z SET NOT NULL"):
+            with pytest.raises(deltasql.ValidationError):
+                sql(f"ALTER TABLE ns.b ALTER COLUMN {wrong}")
+
+
+class TestCopy:
+    @pytest.mark.parametrize(
+        ("content", "options", "rows"),
+        [
+            ("1,,NA\n", "(FORMAT csv)", [(1, None, "NA")]),
+            ('2,"NA",""\n', "(FORMAT csv)", [(2, "NA", "")]),
+            ("1,,NA\n", "(FORMAT csv, NULL 'NA')", [(1, "", None)]),
+            ('1,"",x\n', "(FORMAT csv, NULL 'NA')", [(1, "", "x")]),
+            ("1,,x\n", "(FORMAT csv, NULL '')", [(1, None, "x")]),
+            ("1, x ,y\n", "(FORMAT csv)", [(1, " x ", "y")]),
+            ("1;'a;b';'it''s'\n", "(FORMAT csv, DELIMITER ';', QUOTE '''')", [(1, "a;b", "it's")]),
+            ('1,"a\\"b","c\\\\d"\n', "(FORMAT csv, ESCAPE '\\')", [(1, 'a"b', "c\\d")]),
+            ('1,"a""b",\\\n', "(FORMAT csv)", [(1, 'a"b', "\\")]),
+            ("1\tx\ty\n", "(FORMAT csv, DELIMITER E'\\t')", [(1, "x", "y")]),
+            ("b,id\nx,1\n", "(FORMAT csv, HEADER)", [(1, None, "x")]),
+            ("b,id\nx,1\n", "(HEADER on)", [(1, None, "x")]),
+            ("1,id,x\n", "(HEADER false)", [(1, "id", "x")]),
+            ("b;id\nx;1\n", "CSV HEADER DELIMITER ';'", [(1, None, "x")]),
+            ("b;id\nx;1\n", "WITH CSV DELIMITER AS ';' HEADER", [(1, None, "x")]),
+            ("b;id\nNA;1\n", "DELIMITER ';' CSV HEADER NULL AS 'NA'", [(1, None, None)]),
+        ],
+    )
+    def test_csv(self, sql: Run, tmp_path: Path, content: str, options: str, rows: list[tuple[Any, ...]]) -> None:
+        sql("CREATE TABLE ns.c (id INT, a TEXT, b TEXT)")
+        (tmp_path / "x.csv").write_text(content)
+        sql(f"COPY ns.c FROM '{tmp_path}/x.csv' {options}")
+        assert sql("SELECT * FROM ns.c") == rows
+
+    @pytest.mark.parametrize(("name", "codec"), [("LATIN1", "latin-1"), ("UTF8", "utf-8"), ("utf-16le", "utf-16le")])
+    def test_encodings(self, sql: Run, tmp_path: Path, name: str, codec: str) -> None:
+        sql("CREATE TABLE ns.c (id INT, a TEXT)")
+        (tmp_path / "x.csv").write_bytes("1,é\n".encode(codec))
+        sql(f"COPY ns.c FROM '{tmp_path}/x.csv' (FORMAT csv, ENCODING '{name}')")
+        assert sql("SELECT * FROM ns.c") == [(1, "é")]
+
+    def test_nothing_is_no_number(self, sql: Run, tmp_path: Path) -> None:
+        sql("CREATE TABLE ns.c (id INT, a TEXT)")
+        (tmp_path / "x.csv").write_text(",x\n")
+        with pytest.raises(deltasql.ConstraintViolation, match="id fits INT"):
+            sql(f"COPY ns.c FROM '{tmp_path}/x.csv' (FORMAT csv, NULL 'NA')")
+
+    def test_json_as_lines_and_as_an_array(self, sql: Run, tmp_path: Path) -> None:
+        sql("CREATE TABLE ns.c (id INT, a TEXT)")
+        (tmp_path / "x.ndjson").write_text('{"id": 1, "a": "x"}\n\n{"id": 2}\n')
+        (tmp_path / "x.json").write_text('\n [{"id": 3, "a": "y"},\n {"id": 4}]\n')
+        sql(f"COPY ns.c FROM '{tmp_path}/x.ndjson'")
+        sql(f"COPY ns.c FROM '{tmp_path}/x.json'")
+        assert sql("SELECT * FROM ns.c") == [(1, "x"), (2, None), (3, "y"), (4, None)]
