@@ -391,6 +391,7 @@ class Mirror:
     def finish(self, table_key: int) -> None:
         """Publish what is open of a table that is about to go; what cannot be published is told."""
         for table in self._mirrored(self._outbox.tables(table_key)).values():
+            self._outbox.retry(table)
             self._report(self._publisher.publish(table, wait=True))
 
     def _missing(self, table: MirroredTable) -> list[int]:
