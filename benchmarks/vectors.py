@@ -38,7 +38,7 @@ def _scan(lake: deltasql.Lake) -> Result:
     def read(table: deltasql.Table) -> None:
         table.df().selectExpr("count(*)", "sum(k)", "max(digest)").collect()
 
-    spent = in_turns(5, ours=lambda: read(marked), theirs=lambda: read(clean))
+    spent = in_turns(9, ours=lambda: read(marked), theirs=lambda: read(clean))
     for table in (clean, marked):
         lake.drop_table(table.name, purge=True)
     text = "scan of 10M rows of which 1 % are deleted, beside the clean scan"
