@@ -309,12 +309,11 @@ class Lake:
         """Take a table out of the lake. Its files stay, unless `purge` asks to delete everything at its location."""
         state = self.store.state(self.local_name(name))
         if not purge:
-            self.mirror.finish(state.table_key)  # afterwards nobody does
-            self.store.drop_table(state)
+            with self.mirror.finishing(state.table_key):
+                self.store.drop_table(state)
             return
         self.mirror.settle()
-        with self.store.outbox.undisturbed(state.table_key):
-            # Whoever waits to publish a version of it finds it dropped.
+        with self.store.outbox.ending(state.table_key):
             self.store.drop_table(state)
             objects.delete_below(state.location, self.storage_options)
 
@@ -327,9 +326,11 @@ class Lake:
         """How often a statement is run again that met others on a table."""
         try:
             metadata = metadata_of(self.store.state(str(conflict.table_id)))
+            return int(self.writer.config_of(metadata)["dml.retries"])
         except TableNotFound:
             return 0
-        return int(self.writer.config_of(metadata)["dml.retries"])
+        except UsageError:  # a property of another release's
+            return int(self._config["dml.retries"])
 
     def _run(self, text: str, params: Sequence[Any] | Mapping[str, Any] | None) -> Any:
         from deltasql.sql.parse import parse  # brings sqlglot, which is slow to import

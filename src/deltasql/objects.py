@@ -116,10 +116,10 @@ class Directory:
             if not _is_unsupported(error):
                 raise
             moved = self._move_into_place(path, data)
-            self._conditional = False
-            level = (
-                logging.WARNING if isinstance(error, GenericError) else logging.INFO
-            )  # the options may say so, which is no news
+            # The options may say so, which is no news. A bare 501 may be a gateway's: the store is asked again.
+            is_told = not isinstance(error, GenericError)
+            self._conditional = not (is_told or _code(error) == "NotImplemented")
+            level = logging.INFO if is_told else logging.WARNING
             _log.log(level, _NO_CONDITION, self.location, _said(error, self._secrets))
             return moved
         return True
@@ -134,7 +134,7 @@ class Directory:
         staged = f"{parent}{'/' if parent else ''}.{name}.{uuid4().hex}.tmp"  # the dot hides it from readers
         try:
             obstore.put(self._store_for(len(data)), staged, data, use_multipart=False)
-            if self.get(staged) != data:
+            if self.get(staged, len(data)) != data:
                 raise Torn(f"{self.location}: {staged} does not hold the {len(data)} bytes that were written")
             return self._rename(staged, path)
         finally:
@@ -169,7 +169,8 @@ class Directory:
 
     def _check(self, path: str, size: int) -> None:
         """An object that was cut short reads as an empty or a broken commit; so each one is looked at."""
-        self._keep(path)
+        with self._saying(f"sync {path}"):
+            self._keep(path)
         found = self.size(path)
         if found != size:
             raise Torn(f"{self.location}: {path} has {found} bytes after {size} were written")
@@ -216,11 +217,11 @@ class Directory:
                 target.close()
         self._keep(path)
 
-    def get(self, path: str) -> bytes | None:
-        """The content of an object, if there is one."""
+    def get(self, path: str, size: int = 0) -> bytes | None:
+        """The content of an object, if there is one; one of about such a size may take longer."""
         with self._saying(f"read {path}"):
             try:
-                return bytes(obstore.get(self._store, path).bytes())
+                return bytes(obstore.get(self._store_for(size), path).bytes())
             except FileNotFoundError as error:
                 if _code(error) == "NoSuchBucket":
                     raise

@@ -8,6 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
@@ -256,3 +257,93 @@ class TestCopy:
         sql(f"COPY ns.c FROM '{tmp_path}/x.ndjson'")
         sql(f"COPY ns.c FROM '{tmp_path}/x.json'")
         assert sql("SELECT * FROM ns.c") == [(1, "x"), (2, None), (3, "y"), (4, None)]
+
+
+QUANTIFIED = [
+    f"{no}{column} {operator} {quantifier}({array}){end}"
+    for column, operators, arrays in (
+        ("n", ["=", "<>", "<", "<=", ">", ">="], ["ARRAY[1, 2]", "ARRAY[2]", "ARRAY[1, NULL]"]),
+        ("v", ["LIKE", "NOT LIKE", "ILIKE", "NOT ILIKE"], ["ARRAY['x%', '%y']", "ARRAY['x%']", "ARRAY['X%', NULL]"]),
+        ("v", ["=", "<>", "~", "~*"], ["ARRAY['x', 'y']", "ARRAY['xy']"]),
+    )
+    for operator in operators
+    for array in arrays
+    for quantifier in ("ANY", "SOME", "ALL")
+    for no, end in (("", ""), ("NOT (", ")"))
+]
+
+
+def test_quantified_comparisons_mean_what_they_mean_in_postgresql(
+    lake: deltasql.Lake, spark_session: SparkSession
+) -> None:
+    rows = "(VALUES (1, 'x'), (2, 'xy'), (3, 'Y'), (NULL, NULL)) AS r(n, v)"
+    query = f"SELECT n, {', '.join(f'({c}) AS c{i}' for i, c in enumerate(QUANTIFIED))} FROM {rows}"
+    with psycopg.connect(lake.dsn) as connection:
+        expected = {row[0]: row[1:] for row in connection.execute(query)}
+    found = {row[0]: tuple(row)[1:] for row in lake.sql(query).collect()}
+    assert found.keys() == expected.keys()
+    for n, values in expected.items():
+        assert dict(zip(QUANTIFIED, found[n], strict=True)) == dict(zip(QUANTIFIED, values, strict=True))
+
+
+@pytest.mark.usefixtures("tables")
+@pytest.mark.parametrize("condition", ["v !~ ALL(ARRAY['x', 'y'])", "NOT v ~ ANY(ARRAY['x'])", "v !~* ANY($1)"])
+def test_patterns_of_which_one_cannot_tell_what_is_meant(sql: Run, condition: str) -> None:
+    with pytest.raises(deltasql.ValidationError, match=r"say which is meant, NOT \(a ~ ANY"):
+        sql(f"DELETE FROM ns.a WHERE {condition}", [["x"]] if "$1" in condition else None)
+
+
+class TestWhereParametersMayBe:
+    def test_names_that_look_alike(self, tables: None, sql: Run) -> None:
+        params = {"ids": [1], "ids_": [2], "ids_item1": 3, "ids_1": 9}
+        where = "id = ANY(:ids_) OR id = ANY(:ids) OR id = :ids_item1 OR id = :ids_1"
+        assert sql(f"SELECT id FROM ns.a WHERE {where}", params) == [(1,), (2,), (3,)]
+        assert sql(f"SELECT id FROM ns.a WHERE {where}", params | {"ids_item1": 9}) == [(1,), (2,)]
+
+    def test_two_ways_at_once(self, tables: None, sql: Run) -> None:
+        with pytest.raises(deltasql.ValidationError, match="by their order or by their numbers"):
+            sql("SELECT id FROM ns.a WHERE id = $1 AND k = ?", [1])
+
+    @pytest.mark.parametrize(
+        "statement",
+        [
+            "ALTER TABLE ns.a ALTER COLUMN k SET DEFAULT $1",
+            "ALTER TABLE ns.a ADD CONSTRAINT big CHECK (k > $1)",
+            "CREATE TABLE ns.c (id INT DEFAULT $1)",
+        ],
+    )
+    def test_definitions_have_none(self, tables: None, sql: Run, statement: str) -> None:
+        with pytest.raises(deltasql.ValidationError, match="write this one out"):
+            sql(statement, [1])
+
+    def test_a_table_of_a_query_has_some(self, tables: None, sql: Run) -> None:
+        sql("CREATE TABLE ns.c AS SELECT id FROM ns.a WHERE id > $1", [1])
+        assert sql("SELECT * FROM ns.c") == [(2,), (3,)]
+
+    @pytest.mark.parametrize("sign", [1, -1])
+    def test_floats_are_compared_as_floats(self, sql: Run, sign: int) -> None:
+        """A decimal that is the same as a float only once it is rounded is found, and its file is not left out."""
+        sql("CREATE TABLE ns.d (id INT, p DECIMAL(38, 20))")
+        sql(f"INSERT INTO ns.d VALUES (1, {'-' if sign < 0 else ''}0.10000000000000000001)")
+        assert sql("SELECT id FROM ns.d WHERE p = $1", [0.1 * sign]) == [(1,)]
+        assert sql("UPDATE ns.d SET id = 2 WHERE p = $1", [0.1 * sign]).metrics["numUpdatedRows"] == "1"
+
+
+class TestJson:
+    def test_arrays_on_lines(self, sql: Run, tmp_path: Path) -> None:
+        sql("CREATE TABLE ns.j (a BIGINT)")
+        (tmp_path / "lines.json").write_text('[{"a": 1}]\n[{"a": 2}, {"a": 3}]\n')
+        sql(f"COPY ns.j FROM '{tmp_path / 'lines.json'}'")
+        assert sql("SELECT a FROM ns.j") == [(1,), (2,), (3,)]
+
+    def test_more_than_one_array(self, sql: Run, tmp_path: Path) -> None:
+        sql("CREATE TABLE ns.j (a BIGINT)")
+        (tmp_path / "two.json").write_text('[\n{"a": 1}\n]\n[\n{"a": 2}\n]\n')
+        with pytest.raises(deltasql.ValidationError, match="or is one array of them"):
+            sql(f"COPY ns.j FROM '{tmp_path / 'two.json'}'")
+        assert sql("SELECT a FROM ns.j") == []
+
+
+def test_a_row_of_a_query_that_counts_nothing(tables: None, sql: Run) -> None:
+    sql("UPDATE ns.a SET (k, v) = (SELECT count(*), max(b.v) FROM ns.b AS b WHERE b.id = a.id + 100)")
+    assert sql("SELECT id, k, v FROM ns.a") == [(1, 0, None), (2, 0, None), (3, 0, None)]

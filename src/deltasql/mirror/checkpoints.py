@@ -120,7 +120,10 @@ class Checkpoints:
         hint name one that is there. The last version that was written."""
         with self._outbox.checkpointing(table, wait=True):
             directory, published = self._directories.of(table), self._outbox.progress(table).published
-            there = {version for version in Log.of(directory).checkpoints if version <= published}
+            if published < 0:
+                return None
+            log = Log.of(directory)
+            there = {version for version in log.checkpoints if version <= published}
             wanted = {v for v in there if v > after and found(directory, self._origin(table, v)) is None}
             last = self.due_at(table, published, max(there, default=0))
             wanted |= {last} if last is not None else set()
@@ -128,7 +131,7 @@ class Checkpoints:
                 wanted = {max(there)}
             for version in sorted(wanted):
                 self._write_and_clean(table, version)
-            if not there | wanted and directory.size(LAST_CHECKPOINT) is not None:
+            if not log.checkpoints | wanted and directory.size(LAST_CHECKPOINT) is not None:
                 directory.delete([LAST_CHECKPOINT])
             return max(wanted, default=None)
 

@@ -6,8 +6,9 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -388,9 +389,13 @@ class Mirror:
                 value=version,
             )
 
-    def finish(self, table_key: int) -> None:
-        """Publish what is open of a table that is about to go; what cannot be published is told."""
-        for table in self._mirrored(self._outbox.tables(table_key)).values():
+    @contextmanager
+    def finishing(self, table_key: int) -> Iterator[None]:
+        """Publish what is open of a table once it is dropped and nothing more comes; what cannot be published is told,
+        and nobody tries again."""
+        tables = self._mirrored(self._outbox.tables(table_key)).values()
+        yield
+        for table in tables:
             self._outbox.retry(table)
             self._report(self._publisher.publish(table, wait=True))
 

@@ -148,7 +148,7 @@ class Publisher:
         path = commit_path(version)
         if directory.put_if_absent(path, data):
             return
-        there = directory.get(path)
+        there = directory.get(path, len(data))
         if there == data:
             return
         if there is not None and data.startswith(there):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,6 +55,7 @@ def definition(parsed: Parsed) -> Definition:
     tree = parsed.tree
     if tree.args.get("kind", "").upper() != "TABLE" or tree.args.get("replace"):
         raise parsed.refused("of what can be created, only CREATE TABLE is supported")
+    _refuse_parameters(parsed, [part for name, part in tree.args.items() if name != "expression"])
     schema = tree.this if isinstance(tree.this, exp.Schema) else None
     table = schema.this if schema is not None else tree.this
     columns, constraints = _columns(schema, parsed) if schema is not None else ([], {})
@@ -70,6 +71,14 @@ def definition(parsed: Parsed) -> Definition:
         known.pop("comment", None),
         bool(tree.args.get("exists")),
     )
+
+
+def _refuse_parameters(parsed: Parsed, parts: Sequence[Any]) -> None:
+    """What defines a table stays when the values of a statement are gone."""
+    for part in parts:
+        found = part.find(exp.Placeholder) if isinstance(part, exp.Expression) else None
+        if found is not None:
+            raise parsed.refused("parameters stand for values of rows: write this one out", found)
 
 
 def _columns(schema: Tree, parsed: Parsed) -> tuple[list[str], dict[str, str]]:
@@ -151,6 +160,7 @@ def alteration(parsed: Parsed) -> Alteration:
     """What an ALTER TABLE asks for."""
     if parsed.tree.args.get("kind", "").upper() != "TABLE":
         raise parsed.refused("of what can be altered, only ALTER TABLE is supported")
+    _refuse_parameters(parsed, [parsed.tree])
     found = Alteration(if_exists=bool(parsed.tree.args.get("exists")))
     for action in parsed.tree.args["actions"]:
         match action:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 from sqlglot import exp
 
 from deltasql.core.constraints import quoted
@@ -33,7 +34,7 @@ def copied_rows(spark: Any, parsed: Parsed, columns: Sequence[str], *, named: bo
         raise parsed.refused(f"COPY from {form} has no option {', '.join(sorted(unknown)).upper()}", _file(parsed))
     if form == "csv":
         return _csv(spark, path, options, columns, {"sep": "\t"} if kind == "tsv" else {}, named=named)
-    frame = _json(spark, path) if form == "json" else spark.read.format(form).load(path)
+    frame = _json(spark, path, parsed) if form == "json" else spark.read.format(form).load(path)
     return frame.select(*map(quoted, columns)) if named else frame
 
 
@@ -114,8 +115,20 @@ def _field(column: str, null: str) -> str:
     return f"CASE WHEN {name} IS NULL THEN {nothing} WHEN {name} = '{_EMPTY}' THEN ''{told} ELSE {name} END AS {name}"
 
 
-def _json(spark: Any, path: str) -> Any:
+def _json(spark: Any, path: str, parsed: Parsed) -> Any:
     """An object on each line, or an array of them."""
-    first = spark.read.text(path).where("trim(value) <> ''").first()
-    whole = first is not None and first["value"].lstrip().startswith("[")
+    lines = spark.read.text(path)
+    first = lines.where("trim(value) <> ''").first()
+    whole = first is not None and first["value"].lstrip().startswith("[") and not _is_json(first["value"])
+    if whole and (len(lines.inputFiles()) > 1 or not _is_json(spark.read.text(path, wholetext=True).first()["value"])):
+        # Spark would read the first array of each file, and nothing else of it.
+        raise parsed.refused("a JSON file has an object on each line, or is one array of them", _file(parsed))
     return spark.read.options(mode="FAILFAST", multiLine=str(whole).lower()).json(path)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        msgspec.json.decode(text, type=list[msgspec.Raw])
+    except msgspec.DecodeError:
+        return False
+    return True

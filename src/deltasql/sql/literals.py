@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import re
+import secrets
 from decimal import Decimal
 from typing import Any
 
@@ -15,8 +17,30 @@ from sqlglot import exp, parse_one
 
 from deltasql.errors import UsageError
 
+PARAMETER = re.compile(r":(__deltasql_[0-9a-f]{16}_(.*?)_)(?!\w)")
+"""A parameter in a text: its name among the values, and what the user calls it."""
+_ITEM = re.compile(r"(.*)_item(\d+)")
 _LONG = range(-(2**63), 2**63)
 _MOST_DIGITS = 38
+
+
+def name_for(key: object) -> str:
+    """What a parameter is called in a tree: nobody can write a text that looks like it."""
+    return f"__deltasql_{secrets.token_hex(8)}_{key}_"
+
+
+def name_for_item(name: str, number: int) -> str:
+    """What an item of a list is called that is a parameter."""
+    found = PARAMETER.match(f":{name}")
+    return name_for(f"{found[2] if found else name}_item{number}")
+
+
+def shown_name(key: str) -> str:
+    """What the user calls it, as it may be shown."""
+    item = _ITEM.fullmatch(key)
+    if item is not None:
+        return f"{shown_name(item[1])}[{item[2]}]"
+    return f"${int(key) + 1}" if key.isdigit() else f":{key}"
 
 
 def literal(value: Any) -> str:
@@ -58,7 +82,9 @@ def constant(value: Any) -> Any:
     if value is None or isinstance(value, bool | str) or (isinstance(value, int) and value in _LONG):
         return exp.convert(value)
     if isinstance(value, float) and math.isfinite(value):
-        return exp.Literal.number(repr(value) if "e" in repr(value) else f"{value!r}e0")
+        digits = repr(abs(value))
+        number = exp.Literal(this=digits if "e" in digits else f"{digits}e0", is_string=False)
+        return exp.Neg(this=number) if math.copysign(1, value) < 0 else number
     return parse_one(literal(value), read="spark")
 
 

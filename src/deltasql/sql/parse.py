@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,13 +13,12 @@ from sqlglot.dialects.postgres import Postgres
 from sqlglot.errors import ParseError, TokenError
 
 from deltasql.errors import UsageError, ValidationError
+from deltasql.sql.literals import PARAMETER, name_for, shown_name
 from deltasql.sql.places import refused, start_of, unclosed
 from deltasql.sql.shapes import reshaped
 from deltasql.sql.tokens import Token, actions_of, numbered, the_where_of
 
 Tree = Any
-PARAMETER = re.compile(r":(__deltasql_[0-9a-f]{16}_(.*?)_)(?!\w)")
-"""A parameter in a text: its name among the values, and what the user calls it."""
 _WORD = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*([A-Za-z_]+)", re.DOTALL)
 _KINDS = (
     "SELECT", "WITH", "VALUES", "TABLE", "INSERT", "UPDATE", "DELETE", "MERGE", "COPY", "CREATE", "ALTER", "DROP",
@@ -48,7 +46,7 @@ class Parsed:
 
     def shown(self, sql: str) -> str:
         """A part of the statement as history keeps it: with names of parameters, and not with their values."""
-        return PARAMETER.sub(lambda found: _shown_name(found[2]), sql)
+        return PARAMETER.sub(lambda found: shown_name(found[2]), sql)
 
     def refused(self, why: str, at: Tree | None = None) -> ValidationError:
         """It cannot be run, because of one of its parts."""
@@ -58,11 +56,6 @@ class Parsed:
     def sql_of(self, tree: Tree) -> str:
         """A part of it, as it may be shown."""
         return self.shown(str(tree.sql(dialect="postgres")))
-
-
-def _shown_name(key: str) -> str:
-    number, bracket, rest = key.partition("[")
-    return f"${int(number) + 1}{bracket}{rest}" if number.isdigit() else f":{key}"
 
 
 def parse(text: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> Parsed:
@@ -92,7 +85,7 @@ def _check_kind(text: str, after: int, *, explain: bool) -> None:
 def _tree(text: str, after: int, *, in_order: bool) -> Tree:
     masked = re.sub(r"\S", " ", text[:after]) + text[after:]  # all places stay what they are
     tokens = _tokens(text, masked)
-    tokens = numbered(tokens) if in_order else tokens
+    tokens = numbered(text, tokens) if in_order else tokens
     found = _trees(text, tokens)
     if not found:
         raise refused(text, "there is no statement")
@@ -180,14 +173,13 @@ def _bound(tree: Tree, params: Sequence[Any] | Mapping[str, Any] | None) -> dict
     """Give every parameter a name of its own and look up its value."""
     found: dict[str, Any] = {}
     used: set[Any] = set()
-    token = secrets.token_hex(8)  # nobody can write a text that looks like a parameter
     for node in list(tree.find_all(exp.Placeholder, exp.Parameter)):
         key: Any = node.name
         if isinstance(node, exp.Parameter) and key.isdigit():
             key = int(key) - 1
         elif not key:
             raise UsageError("parameters by order need a list of values: params=[…]")
-        name = f"__deltasql_{token}_{key}_"
+        name = name_for(key)
         found[name] = _value(key, params)
         used.add(key)
         bound = exp.Placeholder(this=name)

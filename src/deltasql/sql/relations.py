@@ -12,8 +12,8 @@ from sqlglot import exp
 
 from deltasql.core.changes import TableState
 from deltasql.errors import TableNotFound, UsageError
-from deltasql.sql.literals import literal
-from deltasql.sql.parse import PARAMETER, Tree
+from deltasql.sql.literals import PARAMETER, literal
+from deltasql.sql.parse import Tree
 
 VIEW = f"__deltasql_{secrets.token_hex(8)}_view"
 """Nobody can write a text that looks like the name of a view."""

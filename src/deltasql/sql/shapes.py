@@ -1,4 +1,5 @@
-"""What PostgreSQL writes and Spark does not, in words that both have: ANY and ALL of arrays, rows that are compared."""
+"""What PostgreSQL writes and Spark does not, in words that both have: ANY and ALL of arrays, rows that are compared,
+patterns in any case."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from typing import Any
 
 from sqlglot import exp
 
+from deltasql.sql.literals import name_for_item
 from deltasql.sql.places import refused, start_of
 
 Tree = Any
@@ -18,6 +20,9 @@ def reshaped(text: str, tree: Tree, values: dict[str, Any]) -> Tree:
     for node in reversed(list(tree.find_all(exp.Any, exp.All, exp.Anonymous))):  # the innermost first
         if isinstance(node.parent, exp.Binary) and node.arg_key == "expression" and _quantifier(node):
             node.parent.replace(_quantified(text, node, values))
+    for node in list(tree.find_all(exp.RegexpILike)):
+        pattern = exp.Concat(expressions=[exp.Literal.string("(?i)"), node.expression.copy()])
+        node.replace(exp.RegexpLike(this=node.this.copy(), expression=pattern))
     for node in reversed(list(tree.find_all(exp.EQ, exp.NEQ, exp.In))):
         if isinstance(node.this, exp.Tuple) and not _assigns(node):
             found = _row_comparison(text, node)
@@ -42,6 +47,11 @@ def _quantifier(node: Tree) -> str | None:
 def _quantified(text: str, node: Tree, values: dict[str, Any]) -> Tree:
     """`x = ANY(ARRAY[1, 2])` is `x IN (1, 2)`; of an array that is not written out, each item is compared."""
     comparison, is_any = node.parent, _quantifier(node) == "ANY"
+    is_pattern = isinstance(comparison, exp.RegexpLike | exp.RegexpILike | exp.SimilarTo)
+    if is_pattern and isinstance(comparison.parent, exp.Not):
+        # `a !~ ALL(…)` and `NOT a ~ ALL(…)` are the same tree, and do not mean the same.
+        why = "cannot be run: say which is meant, NOT (a ~ ANY(…)) or NOT (a ~ ALL(…))"
+        raise refused(text, why, start_of(comparison))
     array = (node.expressions[0] if isinstance(node, exp.Anonymous) else node.this).unnest()
     equal = exp.EQ if is_any else exp.NEQ
     if isinstance(array, exp.Query):
@@ -74,14 +84,15 @@ def _items(array: Tree, values: dict[str, Any]) -> list[Tree] | None:
         return [item.copy() for item in array.expressions] if not array.find(exp.Query) else None
     if not isinstance(array, exp.Placeholder) or not isinstance(values[array.name], list | tuple):
         return None
-    names = [f"{array.name.removesuffix('_')}[{number + 1}]_" for number in range(len(values[array.name]))]
+    names = [name_for_item(array.name, number) for number, _ in enumerate(values[array.name], 1)]
     values |= dict(zip(names, values[array.name], strict=True))
     return [exp.Placeholder(this=name) for name in names]
 
 
 def _of_each(comparison: Tree, array: Tree, *, is_any: bool) -> Tree:
-    item = exp.to_identifier(_ITEM)
-    each = exp.Lambda(this=type(comparison)(this=comparison.this.copy(), expression=item), expressions=[item.copy()])
+    item, compared = exp.to_identifier(_ITEM), comparison.copy()
+    compared.set("expression", item)  # the rest of it stays, such as the NOT of NOT LIKE
+    each = exp.Lambda(this=compared, expressions=[item.copy()])
     if is_any:
         return exp.Exists(this=array.copy(), expression=each)
     return exp.Anonymous(this="forall", expressions=[array.copy(), each])

@@ -8,22 +8,28 @@ from typing import Any
 
 from sqlglot import TokenType
 
+from deltasql.sql.places import refused
+
 Token = Any
 _OPEN = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE}
 _CLOSE = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE}
 
 
-def numbered(tokens: Sequence[Token]) -> list[Token]:
+def numbered(text: str, tokens: Sequence[Token]) -> list[Token]:
     """Parameters by order (`?`, `%s`) as parameters by number, in the order of the text."""
     found: list[Token] = []
     number, left = 0, list(reversed(tokens))
+    by_number = next((token for token in tokens if token.token_type == TokenType.PARAMETER), None)
     while left:
         token = left.pop()
-        is_sign = token.token_type == TokenType.MOD and left and left[-1].text == "s"
-        is_percent = is_sign and left[-1].start == token.end + 1
+        after = left[-1] if left else token
+        is_word = after.token_type == TokenType.VAR and after.text == "s" and after.start == token.end + 1
+        is_percent = is_word and token.token_type == TokenType.MOD
         if not is_percent and (token.token_type != TokenType.PLACEHOLDER or token.text != "?"):
             found.append(token)
             continue
+        if by_number is not None:
+            raise refused(text, "parameters are told by their order or by their numbers, not by both", token.start)
         number += 1
         last = left.pop() if is_percent else token
         found += [_like(token, TokenType.PARAMETER, "$"), _like(last, TokenType.NUMBER, str(number))]

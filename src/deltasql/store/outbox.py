@@ -180,12 +180,14 @@ class Outbox:
             yield bool(found and found[0])
 
     @contextmanager
-    def undisturbed(self, table_key: int) -> Iterator[None]:
-        """Keep publishers and writers of checkpoints off a table, in whichever process they are."""
+    def ending(self, table_key: int) -> Iterator[None]:
+        """Keep publishers and writers of checkpoints off a table, in whichever process they are, and have them find
+        nothing to do once it is dropped in there."""
         with translated(), psycopg.connect(self._database.conninfo, autocommit=True) as connection:
             for kind in (_CHECKPOINTING, _PUBLISHING):
                 connection.execute(queries()["lock_checkpoint"], {"kind": kind, "table_key": table_key})
             yield
+            connection.execute(queries()["mirror_give_up"], {"table_key": table_key})
 
     @contextmanager
     def manifests(self, *, wait: bool) -> Iterator[ManifestSession | None]:

@@ -336,15 +336,17 @@ where t.dropped_at is null and (first.last_attempt_at is null or first.last_atte
 order by t.table_key
 
 -- mirror_open --
--- The versions of a table that are not published yet, in order; none of one that was dropped while the lock was awaited.
+-- The versions of a table that are not published yet, in order.
 select m.version, m.retry_count, v.version is not null and (m.version = 0 or exists (select from dl_mirror_status p
         where p.table_key = m.table_key and p.version = m.version - 1)) as whole, m.last_attempt_at is null or m.last_attempt_at
     + make_interval(secs => least(%(longest)s, %(base)s * power(2, m.retry_count - 1))) <= clock_timestamp() as due
 from dl_mirror_status m
 left join dl_table_versions v on v.table_key = m.table_key and v.version = m.version
-where m.table_key = %(table_key)s and m.status <> 'SUCCESS'
-    and exists (select from dl_tables t where t.table_key = m.table_key and t.dropped_at is null)
-order by m.version limit %(limit)s
+where m.table_key = %(table_key)s and m.status <> 'SUCCESS' order by m.version limit %(limit)s
+
+-- mirror_give_up --
+-- Nothing of a table is to be published any more.
+update dl_mirror_status set status = 'SUCCESS' where table_key = %(table_key)s and status <> 'SUCCESS'
 
 -- mirror_outlast --
 -- Have the publisher's transaction outlast the writing of a large file. A clock that runs heeds a new limit only once it
