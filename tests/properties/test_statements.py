@@ -152,6 +152,7 @@ def test_statements_do_what_postgres_does(
             assert sorted(map(repr, found)) == sorted(map(repr, expected)), (namespace, statement)
             after = [tuple(row.values()) for row in table.arrow().to_pylist()]
             assert sorted(map(repr, after)) == sorted(map(repr, left)), (namespace, statement)
-            assert_same_rows(Path(table.location), table.arrow(), READERS, spark=spark_session)
+            if namespace == "marked" or statement == statements[-1]:
+                assert_same_rows(Path(table.location), table.arrow(), READERS, spark=spark_session)
     assert_it_leads_from_one_to_the_other(tables["marked"])
     postgres.execute(f"DROP TABLE {name}")

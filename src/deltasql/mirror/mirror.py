@@ -396,8 +396,11 @@ class Mirror:
         tables = self._mirrored(self._outbox.tables(table_key)).values()
         yield
         for table in tables:
-            self._outbox.retry(table)
-            self._report(self._publisher.publish(table, wait=True))
+            try:
+                self._outbox.retry(table)
+                self._report(self._publisher.publish(table, wait=True))
+            except Exception:  # the table is dropped all the same
+                _log.exception("table %s: what was open when it was dropped could not be published", table.name)
 
     def _missing(self, table: MirroredTable) -> list[int]:
         """Published versions whose files are gone, from the first one that a reader needs."""
