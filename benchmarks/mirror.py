@@ -26,6 +26,8 @@ from deltasql.store import Landed
 
 SUITE = "mirror"
 TABLES, RATE, SECONDS, WRITERS = 10, 200, 30.0, 4
+PACE = 1.1 * RATE
+"""What is asked for, so that a writer that was late for a moment does not decide."""
 
 
 def run(lake: deltasql.Lake, large: deltasql.Table) -> list[Result]:
@@ -41,7 +43,7 @@ def run(lake: deltasql.Lake, large: deltasql.Table) -> list[Result]:
     return [
         below(SUITE, "lag of 1-add commits to local disk, p95", alone, 100),
         at_least(
-            SUITE, f"commits over {TABLES} tables for {SECONDS:.0f} s, beside those asked for", rate, RATE, 0.95,
+            SUITE, f"commits over {TABLES} tables for {SECONDS:.0f} s, beside {RATE} a second", rate, RATE, 1.0,
             "commits/s",
         ),
         below(SUITE, "lag of these, p95", sustained, 1000),
@@ -83,7 +85,7 @@ def _sustained(lake: deltasql.Lake) -> tuple[float, float]:
     twentieth."""
     tables = [lake.create_table(f"bench.sustained{n}", DDL, partition_by=["day"]) for n in range(TABLES)]
     times = run_all(WRITERS, write_steadily, lake.dsn, [table.id for table in tables])
-    return RATE * SECONDS / max(times), _p95([lag for table in tables for lag in _lags(table)])
+    return PACE * SECONDS / max(times), _p95([lag for table in tables for lag in _lags(table)])
 
 
 def write_steadily(start: Any, queue: Any, number: int, dsn: str, table_ids: list[str]) -> None:
@@ -93,8 +95,8 @@ def write_steadily(start: Any, queue: Any, number: int, dsn: str, table_ids: lis
         queue.put("ready")
         start.wait()
         began = time.monotonic()
-        for turn in range(number, int(RATE * SECONDS), WRITERS):
-            time.sleep(max(0.0, began + turn / RATE - time.monotonic()))
+        for turn in range(number, int(PACE * SECONDS), WRITERS):
+            time.sleep(max(0.0, began + turn / PACE - time.monotonic()))
             _append(lake, tables[turn % TABLES])
         queue.put(time.monotonic() - began)
 
