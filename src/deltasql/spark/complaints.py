@@ -83,12 +83,14 @@ def _told(error: Exception, states: tuple[str, ...]) -> Iterator[_Told]:
 
 
 def _told_by_java(error: Any) -> Iterator[_Told]:
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
     depth = 0
     while error is not None and depth < _DEEPEST:
         try:
             condition, state = error.getCondition(), error.getSqlState()
             yield _Told(str(condition or ""), str(state or ""), error.getMessage() or "", error.getMessageParameters())
-        except Exception:  # noqa: S110 an error of Java's that is none of Spark's
+        except Py4JError:  # an error of Java's that is none of Spark's, and has no such methods
             pass
         error, depth = error.getCause(), depth + 1
 
