@@ -19,7 +19,7 @@ from deltasql.core.schema import schema_string, validate_schema
 from deltasql.data.align import violation
 from deltasql.errors import ValidationError
 from deltasql.transaction import MultiTableTransaction
-from deltasql.writing import metadata_of
+from deltasql.writing import fields_of, metadata_of
 
 _SHOWN = 3
 
@@ -67,12 +67,6 @@ def has_constraint(state: TableState, name: str) -> bool:
 def free_constraint(state: TableState) -> str:
     """A name that no constraint has."""
     return next(name for name in (f"check_{n}" for n in count(1)) if not has_constraint(state, name))
-
-
-def fields_of(state: TableState) -> list[dict[str, Any]]:
-    """The columns of a table."""
-    fields: list[dict[str, Any]] = parse_struct(metadata_of(state).schema_string)["fields"]
-    return fields
 
 
 def set_default(txn: MultiTableTransaction, state: TableState, column: str, text: str | None) -> None:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from deltasql.changing import Change, told_of
 from deltasql.core.changes import TableState
-from deltasql.core.fit import parse_struct
 from deltasql.data.inputs import arrow_rows, is_spark_frame
 from deltasql.data.statements import (
     DELETE,
@@ -31,7 +30,7 @@ from deltasql.data.statements import (
     Statement,
 )
 from deltasql.errors import CommitConflict, UsageError, ValidationError
-from deltasql.writing import metadata_of
+from deltasql.writing import fields_of, metadata_of
 
 if TYPE_CHECKING:
     from deltasql.spark.types import DataFrame, SparkSession
@@ -213,7 +212,7 @@ def _same_names(given: Sequence[str], state: TableState) -> dict[str, Expression
     """Columns of a source for the table's columns of the same name."""
     from deltasql.core.constraints import quoted
 
-    fields = parse_struct(metadata_of(state).schema_string)["fields"]
+    fields = fields_of(state)
     sources = {name.lower(): name for name in given}
     unknown = sources.keys() - {f["name"].lower() for f in fields}
     if unknown:
@@ -227,7 +226,7 @@ def _same_names(given: Sequence[str], state: TableState) -> dict[str, Expression
 
 def _named(values: Mapping[str, Expression], state: TableState) -> dict[str, Expression]:
     """Values by the names that the table's columns have."""
-    fields = parse_struct(metadata_of(state).schema_string)["fields"]
+    fields = fields_of(state)
     known = {f["name"].lower(): f for f in fields}
     found: dict[str, Expression] = {}
     for name, value in values.items():
@@ -248,7 +247,7 @@ def _own(condition: Expression | None, state: TableState) -> tuple[str | None, b
         return None, False
     from deltasql.core.conjuncts import is_own, own_part  # brings sqlglot, which is slow to import
 
-    columns = [f["name"] for f in parse_struct(metadata_of(state).schema_string)["fields"]]
+    columns = [f["name"] for f in fields_of(state)]
     return own_part(condition, {TARGET}, columns), is_own(condition, {TARGET}, columns)
 
 

@@ -20,6 +20,7 @@ from deltasql.core.feed import DELETED, INSERTED, has_feed
 from deltasql.core.fit import DEFAULT, Fit, fit, nullable, parse_struct
 from deltasql.core.protocol import features_of, needed_features, protocol_for
 from deltasql.core.schema import (
+    Json,
     arrow_schema,
     loose_schema,
     schema_string,
@@ -340,6 +341,12 @@ def metadata_of(state: TableState) -> Metadata:
     if state.metadata is None:
         raise ValidationError(f"table {state.name} has no metadata yet", table=state.name, table_id=state.table_id)
     return state.metadata
+
+
+def fields_of(state: TableState) -> list[Json]:
+    """The columns of a table, in Delta's words."""
+    fields: list[Json] = parse_struct(metadata_of(state).schema_string)["fields"]
+    return fields
 
 
 def write_arrow(

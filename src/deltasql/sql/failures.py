@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
-from deltasql.errors import DeltaSqlError, ValidationError
-from deltasql.sql.places import occurrences, place
+from deltasql.errors import DeltaSqlError
+from deltasql.sql.places import failed, occurrences, place
 
-_SHOWN = 300
 _PLACES = 3
 
 
@@ -26,10 +25,7 @@ def explained(text: str, tables: Collection[str], *, files: bool = False) -> Ite
         found = complaint(error, tables, files=files)
         if found is None:
             raise
-        shown = text.strip()
-        shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
-        message = f"SQL {_where(text, found.name)}{found.message}\n  {shown}"
-        raise ValidationError(message, value=text) from error
+        raise failed(text, f"{_where(text, found.name)}{found.message}") from error
 
 
 def _where(text: str, name: tuple[str, ...]) -> str:

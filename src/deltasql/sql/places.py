@@ -25,9 +25,14 @@ def place(text: str, start: int) -> str:
 def refused(text: str, why: str, start: int | None = None) -> ValidationError:
     """A statement that cannot be run; without a place, because of what it is."""
     at = first_word(text) if start is None else start
+    return failed(text, f"{place(text, at)}: {why}")
+
+
+def failed(text: str, why: str) -> ValidationError:
+    """The error of a statement, which it shows."""
     shown = text.strip()
     shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
-    return ValidationError(f"SQL {place(text, at)}: {why}\n  {shown}", value=text)
+    return ValidationError(f"SQL {why}\n  {shown}", value=text)
 
 
 def start_of(tree: Any) -> int | None:

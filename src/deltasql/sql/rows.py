@@ -18,7 +18,7 @@ from deltasql.changing import Change, told_of
 from deltasql.core.changes import TableState
 from deltasql.core.conjuncts import is_own, own_part
 from deltasql.core.constraints import quoted
-from deltasql.core.fit import DEFAULT, GENERATED, parse_struct
+from deltasql.core.fit import DEFAULT, GENERATED
 from deltasql.data.statements import (
     ACTION,
     CLAUSE,
@@ -43,7 +43,7 @@ from deltasql.sql.literals import constant
 from deltasql.sql.parse import Parsed, Tree
 from deltasql.sql.relations import Relations, spark_sql
 from deltasql.sql.shapes import by_column
-from deltasql.writing import metadata_of
+from deltasql.writing import fields_of
 
 if TYPE_CHECKING:
     from deltasql.spark.pairs import Source
@@ -67,8 +67,7 @@ class Target:
 
     @property
     def fields(self) -> list[dict[str, Any]]:
-        fields: list[dict[str, Any]] = parse_struct(metadata_of(self.state).schema_string)["fields"]
-        return fields
+        return fields_of(self.state)
 
     @property
     def columns(self) -> list[str]:

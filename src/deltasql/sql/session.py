@@ -17,7 +17,7 @@ from deltasql.sql.parse import Parsed, Tree
 from deltasql.sql.relations import table_name
 from deltasql.store import Store
 from deltasql.transaction import MultiTableTransaction
-from deltasql.writing import TableWriter, WriteOptions
+from deltasql.writing import TableWriter, WriteOptions, fields_of
 
 
 @dataclass
@@ -107,7 +107,7 @@ class TransactionSession:
         for constraint, if_exists in asked.dropped_constraints:
             if not (if_exists and not altering.has_constraint(self.txn.seen(state), constraint)):
                 altering.drop_constraint(self.txn, self.txn.seen(state), constraint)
-        known = {field["name"].lower() for field in altering.fields_of(self.txn.seen(state))}
+        known = {field["name"].lower() for field in fields_of(self.txn.seen(state))}
         new = [one.text for one in asked.columns if not (one.if_not_exists and one.name.lower() in known)]
         if new:
             altering.add_columns(self.txn, self.txn.seen(state), new)
@@ -125,5 +125,5 @@ class TransactionSession:
         from deltasql.spark.frames import ddl
 
         if default is not None:
-            [kind] = [f["type"] for f in altering.fields_of(state) if f["name"].lower() == column.lower()]
+            [kind] = [f["type"] for f in fields_of(state) if f["name"].lower() == column.lower()]
             self.spark.sql(f"SELECT CAST({default} AS {ddl(kind)})").collect()
