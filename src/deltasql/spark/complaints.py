@@ -83,7 +83,7 @@ def _told(error: Exception, states: tuple[str, ...]) -> Iterator[_Told]:
 
 
 def _told_by_java(error: Any) -> Iterator[_Told]:
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from py4j.protocol import Py4JError
 
     depth = 0
     while error is not None and depth < _DEEPEST:
