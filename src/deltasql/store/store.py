@@ -21,10 +21,11 @@ from deltasql.errors import DeltaSqlError, MirrorFailure, TableNotFound, Validat
 from deltasql.store import migrations
 from deltasql.store.arrow import ArrowSessions
 from deltasql.store.bounds import BoundsWriter
-from deltasql.store.commit import Committed, Landed, Transaction, commit
+from deltasql.store.commit import commit
 from deltasql.store.contents import Contents, contents
 from deltasql.store.database import Database, Row
 from deltasql.store.outbox import Outbox, read_commits
+from deltasql.store.parts import Committed, Landed, Transaction
 from deltasql.store.records import HistoryEntry, TableInfo, TransactionInfo
 from deltasql.store.rows import metadata_of, protocol_of
 from deltasql.store.snapshots import FilesAt, Snapshots
