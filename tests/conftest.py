@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 _numbers = itertools.count()
 # The same cases in each run, so that a failure belongs to the change that it comes with; TEST_EXPLORE=1 looks for others.
-settings.register_profile("repeated", derandomize=True)
-settings.register_profile("explore", print_blob=True)
+settings.register_profile("repeated", derandomize=True, deadline=None)
+settings.register_profile("explore", print_blob=True, deadline=None)
 settings.load_profile("explore" if os.environ.get("TEST_EXPLORE") == "1" else "repeated")
 
 

@@ -64,6 +64,8 @@ def session(folder: Path) -> Iterator[SparkSession]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
+        # How long a Python worker may take to start: 15 s are few on a machine that does much else.
+        "spark.python.authenticate.socketTimeout": "60s",
     }
     with patch.dict(os.environ, environment):
         spark = SparkSession.builder.master("local[2]").appName("deltasql tests").config(map=settings).getOrCreate()

@@ -14,7 +14,7 @@ _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["deltasql", "tests.factories"])
 
 
-def run_all(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], seconds: float = 120) -> list[Any]:
+def run_all(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], seconds: float = 600) -> list[Any]:
     """Run a function in a process per argument tuple, all let go at once; their results in order."""
     start = _context.Event()
     pipes, processes = [], []

@@ -11,7 +11,6 @@ import io
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import threading
@@ -22,6 +21,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+from tests.ports import free_port
 
 REGION = "us-east-1"
 
@@ -40,7 +41,7 @@ class S3Server:
         self.kind = "MinIO" if self._minio else "moto"
         self.page = 1000 if self._minio else 50
         self.key, self.secret = f"key{secrets.token_hex(8)}", f"secret{secrets.token_hex(16)}"
-        self.port = _free_port()
+        self.port = free_port()
         self.endpoint = f"http://127.0.0.1:{self.port}"
 
     def __enter__(self) -> S3Server:
@@ -67,7 +68,7 @@ class S3Server:
 
     def _await(self) -> None:
         path = "/minio/health/ready" if self._minio else "/moto-api/data.json"
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while True:
             try:
                 with urllib.request.urlopen(self.endpoint + path, timeout=5):
@@ -127,12 +128,6 @@ class S3Server:
 
 
 _EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class _OneByOne:

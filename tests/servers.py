@@ -6,12 +6,13 @@ import os
 import pwd
 import secrets
 import shutil
-import socket
 import subprocess
 import time
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+from tests.ports import free_port
 
 
 def debian_binaries() -> Path | None:
@@ -32,7 +33,7 @@ class PostgresServer:
         self._log = directory / "log"
         self._password = secrets.token_hex(8)
         self._running = False
-        self.port = _free_port()
+        self.port = free_port()
         self.url = f"postgresql://postgres:{self._password}@127.0.0.1:{self.port}/postgres"
 
     def __enter__(self) -> PostgresServer:
@@ -91,13 +92,7 @@ def _account() -> str:
     return "postgres" if "postgres" in names else "nobody"
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def wait_until(condition: Any, seconds: float = 10) -> None:
+def wait_until(condition: Any, seconds: float = 60) -> None:
     """Poll until a condition holds."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -126,6 +126,8 @@ class StoreProxy:
             length = int(headers.get(b"content-length", 0))
             while len(body) < length:
                 more = client.recv(1 << 16)
+                if not more:
+                    return
                 body += more
                 time.sleep(len(more) / self.rate if self.rate else 0)
             method, path, _ = lines[0].decode().split(" ")
@@ -160,7 +162,7 @@ class StoreProxy:
     def _pass_on(self, request: Request) -> bytes:
         self.before(request)
         answer = self._send(request, request.body)
-        if request.method == "PUT" and answer.split(b" ", 2)[1][:1] == b"2":
+        if request.method == "PUT" and answer.startswith(b"HTTP/1.1 2"):
             self.written.setdefault(request.path, []).append(request.body)
         self.after(request)
         return answer

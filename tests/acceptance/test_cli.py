@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -21,6 +20,7 @@ import deltasql
 from deltasql.cli.main import cli
 from deltasql.cli.reference import pages
 from tests.factories import add
+from tests.ports import free_port
 
 REPOSITORY = Path(__file__).parents[2]
 Make = Callable[..., deltasql.Table]
@@ -31,7 +31,7 @@ def deltasql_command(
 ) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "COLUMNS": "100", **({"DELTASQL_URL": url} if url else {})}
     command = [str(Path(sys.executable).with_name("deltasql")), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=600)
 
 
 @pytest.fixture
@@ -174,9 +174,7 @@ class TestMirror:
         assert (tmp_path / f"t/_delta_log/{0:020d}.json").exists()
 
     def test_watching_ends_when_interrupted(self, lake: deltasql.Lake, make_table: Make) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         table = make_table()
         command = [
             str(Path(sys.executable).with_name("deltasql")),

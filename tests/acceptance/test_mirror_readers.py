@@ -238,6 +238,7 @@ class TestFence:
         assert "delta-rs" in (status.error or "")
         first = json.loads((Path(table.location) / f"_delta_log/{2:020d}.json").read_text().splitlines()[0])
         assert "delta-rs" in first["commitInfo"]["engineInfo"]
+        lake.drop_table(table.name)  # or it would be tried again for ever
 
 
 def test_delta_rs_goes_on_where_deltasql_stopped(

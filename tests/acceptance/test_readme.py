@@ -19,7 +19,7 @@ def test_snippets_run(page: str, tmp_path: Path) -> None:
     snippets = _SNIPPET.findall((REPOSITORY / page).read_text())
     assert snippets
     done = subprocess.run(
-        [sys.executable, "-c", "\n".join(snippets)], cwd=tmp_path, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", "\n".join(snippets)], cwd=tmp_path, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr
 

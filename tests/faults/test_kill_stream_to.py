@@ -89,5 +89,5 @@ def run(*arguments: object) -> int:
     environment = {**os.environ, **java(), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     command = [sys.executable, "-c", PROGRAM, *map(str, arguments)]
     return subprocess.run(
-        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=240
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=800
     ).returncode

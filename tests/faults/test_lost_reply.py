@@ -18,6 +18,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 import deltasql
+from deltasql.config import Config
 from deltasql.store import outcome
 from deltasql.store.sqlstate import is_refusal
 from tests.factories import add
@@ -79,12 +80,12 @@ class Proxy:
 
 
 @contextmanager
-def proxied(lake: deltasql.Lake, directory: Path) -> Iterator[tuple[Proxy, deltasql.Lake]]:
+def proxied(lake: deltasql.Lake, directory: Path, patience: str = "30s") -> Iterator[tuple[Proxy, deltasql.Lake]]:
     info = conninfo_to_dict(lake.dsn)
     proxy = Proxy(directory, f"{info['host']}/.s.PGSQL.{info.get('port', 5432)}")
     through = make_conninfo(lake.dsn, host=str(directory))
     try:
-        with deltasql.connect(through, config={"pool.timeout": "3s", "pool.size": 1}) as other:
+        with deltasql.connect(through, config={"pool.timeout": patience, "pool.size": 1}) as other:
             yield proxy, other
     finally:
         proxy.close()
@@ -135,7 +136,7 @@ def test_outcome_unknown_when_the_server_cannot_be_asked(
     lake: deltasql.Lake, make_table: Callable[..., deltasql.Table], short_directory: Path
 ) -> None:
     table = make_table()
-    with proxied(lake, short_directory) as (proxy, other):
+    with proxied(lake, short_directory, patience="3s") as (proxy, other):
         tx = other.begin()
         tx.stage(table.name, [add()])
         proxy.cut, proxy.refuse = _last_message(tx, 1), True
@@ -176,18 +177,19 @@ def test_a_session_that_the_server_ended_is_replaced(
         assert handle.files().num_rows == 1
 
 
-def test_a_standby_does_not_know_what_was_committed(tmp_path: Path) -> None:
+def test_a_standby_does_not_know_what_was_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may not have heard of it yet: what it does not have may have landed all the same."""
     binaries = debian_binaries()
     if binaries is None:
         pytest.skip("there is no PostgreSQL of the system's")
     with PostgresServer(binaries, tmp_path) as server:
-        with deltasql.connect(server.url, config={"pool.timeout": "1s"}) as lake:
+        with deltasql.connect(server.url) as lake:
             table = lake.create_table("t", "id BIGINT", location=str(tmp_path / "t"))
             landed = lake.begin()
             landed.stage(table, [add()])
             landed.commit()
             server.become_standby()
+            monkeypatch.setattr(lake.store._database, "config", Config({"pool.timeout": "1s"}))
             cause = psycopg.OperationalError("the reply was lost")
             for txn_id in (landed.id, str(uuid.uuid4())):
                 with pytest.raises(deltasql.CommitOutcomeUnknown, match="standby"):

@@ -29,7 +29,7 @@ from tests.s3 import S3Server
 from tests.servers import PostgresServer, debian_binaries, wait_until
 from tests.store_proxy import Request, StoreProxy
 
-LONGEST_COMMIT = 5.0
+LONGEST_COMMIT = 15.0
 """A commit waits for a store that fails, but not for long."""
 
 
@@ -77,10 +77,10 @@ class World:
 
     def converges(self) -> None:
         """Nobody helps: the status is only looked at."""
-        wait_until(lambda: not self.status.lag_versions, 30)
+        wait_until(lambda: not self.status.lag_versions, 60)
         assert self.seen() == self.versions == self.table.version
         assert self.lake.mirror.validate(self.table.name) == []
-        for path, bodies in self.proxy.written.items():
+        for path, bodies in list(self.proxy.written.items()):
             if not path.endswith("_last_checkpoint"):
                 assert len(set(bodies)) == 1, f"{path} was written twice, with different bytes"
 
@@ -90,7 +90,6 @@ def open_lake(dsn: str, proxy: StoreProxy, s3: S3Server, timeout: str = "300ms",
     settings = {
         "postgres.schema": f"s{uuid.uuid4().hex}",
         "mirror.retry_backoff_base": "20ms",
-        "pool.timeout": "1s",
         "pool.size": 3,
     }
     options = s3.options(proxy.endpoint, timeout=timeout)
@@ -206,9 +205,9 @@ def test_the_store_fails_at_a_checkpoint(world: World, what: str, fault: str) ->
     with world.proxy.failing(fault, lambda request: is_put(request) and name in request.path):
         assert world.commit() == 4
         # Longer than the store's client tries by itself, where the request did not get through.
-        wait_until(lambda: world.proxy.spoilt > (8 if fault in ("503", "cut") else 0), 20)
+        wait_until(lambda: world.proxy.spoilt > (8 if fault in ("503", "cut") else 0), 60)
         assert world.seen() == 4
-    wait_until(lambda: world.status.checkpoint == 4, 20)
+    wait_until(lambda: world.status.checkpoint == 4, 60)
     hint = Directory(world.table.location, world.s3.options()).get(LAST_CHECKPOINT)
     assert json.loads(hint or b"")["version"] == 4
     world.converges()
@@ -219,8 +218,9 @@ def is_conditional(request: Request) -> bool:
 
 
 @pytest.mark.parametrize("answer", ["501", "400"])
-def test_a_store_without_conditional_put(world: World, answer: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_store_without_conditional_put(patient_world: World, answer: str, caplog: pytest.LogCaptureFixture) -> None:
     """It says so, each time it is asked, and is asked once."""
+    world = patient_world
     with world.proxy.failing(answer, is_conditional):
         for version in (2, 3, 4):
             assert world.commit() == version
@@ -252,10 +252,12 @@ def test_what_was_staged_is_compared(world: World, monkeypatch: pytest.MonkeyPat
 def test_a_large_commit_over_a_slow_link(embedded_lake: deltasql.Lake, proxy: StoreProxy, s3: S3Server) -> None:
     """It takes longer than the store's client waits for an answer, and than PostgreSQL lets a transaction idle."""
     options = s3.options(proxy.endpoint, read_timeout="1s", timeout="3s")
-    config = {"postgres.schema": f"s{uuid.uuid4().hex}", "transaction.timeout": "2s"}
+    config = {"postgres.schema": f"s{uuid.uuid4().hex}"}
+    deltasql.connect(embedded_lake.dsn, config=config).close()  # makes the schema, which may take its time
+    config["transaction.timeout"] = "5s"
     with deltasql.connect(embedded_lake.dsn, config=config, storage_options=options) as lake:
         table = lake.create_table("t", "id BIGINT", location=f"s3://lake/{uuid.uuid4()}")
-        proxy.rate = 1_500_000
+        proxy.rate = 800_000
         try:
             with lake.begin() as tx:
                 tx.stage(table, [add(tags={"large": "x" * 6_000_000})])
@@ -267,14 +269,14 @@ def test_a_large_commit_over_a_slow_link(embedded_lake: deltasql.Lake, proxy: St
 
 def test_commits_do_not_queue_up_behind_a_silent_store(world: World) -> None:
     """Once an attempt has failed, the next commits do not wait for the store at all."""
-    with open_lake(world.lake.dsn, world.proxy, world.s3, **{"mirror.retry_backoff_base": "1s"}) as lake:
+    with open_lake(world.lake.dsn, world.proxy, world.s3, **{"mirror.retry_backoff_base": "5s"}) as lake:
         slow = make_world(lake, world.proxy, world.s3)
         with world.proxy.failing("silent"):
             slow.commit()
-            started = time.monotonic()
+            asked = world.proxy.spoilt
             slow.commit()
             slow.commit()
-            assert time.monotonic() - started < 0.5
+            assert world.proxy.spoilt == asked
         slow.converges()
 
 
@@ -297,7 +299,7 @@ def test_a_failure_while_the_retries_end(world: World, monkeypatch: pytest.Monke
     with world.proxy.failing("503"):
         world.commit()
         monkeypatch.setattr(world.lake.mirror, "status", stale)
-    assert committed.wait(20)
+    assert committed.wait(60)
     world.converges()
     assert world.versions == 3
 
@@ -315,7 +317,7 @@ def test_a_disk_that_is_full(world: World, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(checkpoints, "write_checkpoint", full)
     for _ in range(3):
         world.commit()
-    wait_until(lambda: world.status.checkpoint == 4, 20)
+    wait_until(lambda: world.status.checkpoint == 4, 60)
     world.converges()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections import Counter
 from collections.abc import Callable
 
@@ -120,11 +119,9 @@ def test_disjoint_transactions_do_not_wait_for_each_other(
     a, b, c, d = (make_table(name) for name in "abcd")
     with psycopg.connect(lake.dsn, options="-c search_path=deltasql") as other:
         other.execute("select from dl_tables where table_id = any(%s::uuid[]) for update", [[a.id, b.id]])
-        began = time.monotonic()
-        with lake.begin(timeout="5s") as tx:
+        with lake.begin(timeout="30s") as tx:
             tx.stage(c, [add() for _ in range(files)])
             tx.stage(d, [add() for _ in range(files)])
-        assert time.monotonic() - began < 3
         waits = lake.begin(timeout="500ms")
         waits.stage(a, [add() for _ in range(files)])
         waits.stage(c, [add() for _ in range(files)])

@@ -63,7 +63,7 @@ def test_same_file_and_others(lake: deltasql.Lake, namespace: str, spark_session
         )
         for me in range(2)
     ]
-    answers = [process.communicate(timeout=180) for process in processes]
+    answers = [process.communicate(timeout=600) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], answers
     commits = [json.loads(out.splitlines()[-1]) for out, _ in answers]
     assert [one for one, _ in commits] == [1, 1], "different files: nobody waits for anybody"

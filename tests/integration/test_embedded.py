@@ -27,6 +27,7 @@ import deltasql
 from deltasql.embedded import EmbeddedServer, account, binaries, launch, postmaster, sharing
 from deltasql.embedded.server import _conninfo
 from deltasql.errors import DatabaseUnavailable, UsageError
+from tests.patience import patience
 
 Patch = pytest.MonkeyPatch
 
@@ -137,7 +138,7 @@ def text_of(path: Path) -> str:
     return ""
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 20) -> None:
+def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "did not come true"
@@ -218,13 +219,13 @@ def seconds_to_first_query(root: Path, query: str = "select 1") -> float:
 
 def test_cold_start_gives_a_working_query_within_three_seconds(tmp_path: Path) -> None:
     # A neighbour can make one attempt slow; it is the launcher that would make all of them so.
-    assert any(seconds_to_first_query(tmp_path / f"attempt {number}") < 3 for number in range(3))
+    assert any(seconds_to_first_query(tmp_path / f"attempt {number}") < patience(3) for number in range(3))
 
 
 def test_warm_start_gives_what_was_committed_within_one_second(root: Path) -> None:
     with EmbeddedServer.start(root) as server, psycopg.connect(server.dsn) as connection:
         connection.execute("create table kept as select 42 as answer")
-    assert any(seconds_to_first_query(root, "select answer from kept") < 1 for _ in range(3))
+    assert any(seconds_to_first_query(root, "select answer from kept") < patience(1) for _ in range(3))
 
 
 def test_closed_server_is_gone_and_its_process_reaped(root: Path) -> None:
@@ -360,8 +361,15 @@ def test_slow_shutdown_becomes_an_immediate_one(
         connection.execute("insert into kept_too values (42)")
         backend = connection.info.backend_pid
         os.kill(backend, signal.SIGSTOP)
-        threading.Timer(1.5, os.kill, (backend, signal.SIGCONT)).start()
         monkeypatch.setattr(launch, "STOP_SECONDS", 1.0)
+        signalled = launch._signalled
+
+        def goes_on_when_it_is_too_late(server: postmaster.Postmaster, number: int) -> bool:
+            if number == signal.SIGQUIT:
+                os.kill(backend, signal.SIGCONT)
+            return signalled(server, number)
+
+        monkeypatch.setattr(launch, "_signalled", goes_on_when_it_is_too_late)
         server.close()
     assert "immediate shutdown" in caplog.text
     wait_for(lambda: not servers_below(root))
@@ -499,22 +507,17 @@ def test_starter_killed_right_after_the_start_leaves_a_usable_server(root: Path,
     wait_for(lambda: is_stopped(root))
 
 
-def started_in_vain(log: Path, begin: int) -> bool:
-    return b'"postmaster.pid" already exists' in log.read_bytes()[begin:]
-
-
 def test_server_that_comes_first_is_joined(root: Path, monkeypatch: Patch) -> None:
     """As when its starter is killed before postmaster.pid is there, which is too short a time to hit."""
-    attach, answers, looks = launch._attach, launch.answers, iter(["not there yet"])
+    attach, looks = launch._attach, iter(["not there yet"])
     with client(root) as other:
         log = root / "postgres.log"
         begin = log.stat().st_size
         monkeypatch.setattr(launch, "_attach", lambda data: None if next(looks, None) else attach(data))
-        monkeypatch.setattr(launch, "answers", lambda place: started_in_vain(log, begin) and answers(place))
         with EmbeddedServer.start(root) as server:
+            assert b'"postmaster.pid" already exists' in log.read_bytes()[begin:], "one was started in vain"
             assert server.dsn == other.dsn
             assert ask(server.dsn) == 1
-            assert started_in_vain(log, begin)
     assert is_stopped(root)
 
 
@@ -526,7 +529,7 @@ def test_killed_postmaster_is_replaced_at_once_with_committed_data_intact(root: 
         begin = time.monotonic()
         with EmbeddedServer.start(root) as new:
             assert ask(new.dsn, "select answer from kept_as_well") == 42
-            assert time.monotonic() - begin < 3
+            assert time.monotonic() - begin < patience(3)
             assert ask(old.dsn, "select answer from kept_as_well") == 42, "an older handle finds the new server"
             assert postmaster_pid(root) != killed
     assert is_stopped(root)
@@ -584,12 +587,13 @@ def stopped_backend_of_a_killed_postmaster(root: Path) -> Iterator[int]:
                 os.kill(backend, signal.SIGCONT)
             connection.close()
             wait_for(lambda: backend not in servers_below(root))
+    wait_for(lambda: not servers_below(root))
 
 
 def test_new_server_waits_for_the_backends_of_the_killed_one(root: Path) -> None:
     with stopped_backend_of_a_killed_postmaster(root) as backend:
-        threading.Timer(1.0, os.kill, (backend, signal.SIGCONT)).start()
         begin = time.monotonic()
+        threading.Timer(1.0, os.kill, (backend, signal.SIGCONT)).start()
         with EmbeddedServer.start(root) as server:
             assert time.monotonic() - begin > 0.9
             assert backend not in servers_below(root)

@@ -169,8 +169,9 @@ class TestCollisions:
         assert (commit_file(table, 1).read_bytes(), commit_file(table, 1).stat().st_mtime_ns) == before
 
     def test_other_bytes_stop_the_table(
-        self, lake: deltasql.Lake, make_table: Make, caplog: pytest.LogCaptureFixture
+        self, make_table: Make, other_lake: Callable[..., deltasql.Lake], caplog: pytest.LogCaptureFixture
     ) -> None:
+        lake = other_lake(mirror__retry_backoff_base="1h")  # nobody but this test tries again
         table = make_table()
         foreign = b'{"commitInfo":{"operation":"WRITE","engineInfo":"other/1"}}\n'
         commit_file(table, 1).write_bytes(foreign)
@@ -223,7 +224,8 @@ class TestFailures:
         assert stage(lake, table) == 1
         assert table.version == 1
         status = state_of(lake, table)
-        assert (status.status, status.attempts, status.published) == ("PENDING", 1, 0)
+        assert (status.status, status.published) == ("PENDING", 0)
+        assert status.attempts >= 1
         assert status.error
         log_of(table).unlink()
         away.rename(log_of(table))
@@ -276,28 +278,34 @@ class TestFailures:
 
         monkeypatch.setattr(Directory, "put_if_absent", failing)
         stage(quick, table)
-        deadline = time.monotonic() + 30
-        while state_of(quick, table).status != "FAILED" and time.monotonic() < deadline:
+        seen = [state_of(quick, table)]
+        deadline = time.monotonic() + 60
+        while seen[-1].status != "FAILED" and time.monotonic() < deadline:
             time.sleep(0.02)
-        assert (state_of(quick, table).status, state_of(quick, table).attempts) == ("FAILED", 5)
+            seen.append(state_of(quick, table))
+        assert {(status.attempts >= 5, status.status) for status in seen} == {(False, "PENDING"), (True, "FAILED")}
         pauses = [later - earlier for earlier, later in pairwise(times)]
         for pause, least in zip(pauses[:4], (0.04, 0.08, 0.16, 0.32), strict=True):
             assert pause > 0.9 * least
         monkeypatch.undo()
         quick.mirror.repair(table.name)
 
-    def test_no_commit_waits_for_the_webhook(self, make_table: Make, other_lake: Callable[..., deltasql.Lake]) -> None:
+    def test_no_commit_waits_for_the_webhook(
+        self, lake: deltasql.Lake, make_table: Make, other_lake: Callable[..., deltasql.Lake]
+    ) -> None:
         events: list[dict[str, Any]] = []
-        with webhook(events, slow=2.0) as url:
+        committed = threading.Event()
+        with webhook(events, until=committed) as url:
             told = other_lake(mirror__alert_webhook=url)
             table = told.table(make_table().id)
             commit_file(table, 1).write_bytes(b"{}\n")
-            started = time.monotonic()
             stage(told, table)
-            assert time.monotonic() - started < 1.5
+            assert events == []
+            committed.set()
             assert state_of(told, table).status == "FAILED"
             told.close()
             assert [event["event"] for event in events] == ["mirror_conflict"]
+        lake.drop_table(table.name)
 
     def test_a_missing_version_blocks_its_table_and_says_so(self, lake: deltasql.Lake, make_table: Make) -> None:
         table = make_table(properties={"deltasql.mirror.mode": "off"})
@@ -426,7 +434,10 @@ class TestCheckpoints:
         assert f"{4:020d}.json" in names
         assert lake.mirror.validate(table.name) == []
 
-    def test_status_tells_why_a_checkpoint_is_missing(self, lake: deltasql.Lake, make_table: Make) -> None:
+    def test_status_tells_why_a_checkpoint_is_missing(
+        self, make_table: Make, other_lake: Callable[..., deltasql.Lake]
+    ) -> None:
+        lake = other_lake(mirror__retry_backoff_base="1h")  # nobody but this test tries again
         table = make_table(properties={"delta.checkpointInterval": "2"})
         stage(lake, table)
         obstacle = log_of(table) / f"{2:020d}.checkpoint.parquet"
@@ -558,13 +569,13 @@ class TestWatching:
         thread = threading.Thread(target=watcher.mirror.watch, args=(stop, lambda _: seen.set()))
         thread.start()
         try:
-            assert seen.wait(20)
+            assert seen.wait(120)
             seen.clear()
             stage(lake, table)
-            assert seen.wait(20), "the announcement was not heard"
+            assert seen.wait(50), "the announcement was not heard"
         finally:
             stop.set()
-            thread.join(20)
+            thread.join(60)
         assert not thread.is_alive()
 
     def test_metrics(self, lake: deltasql.Lake, make_table: Make) -> None:
@@ -578,10 +589,11 @@ class TestWatching:
 class webhook:
     """A server that keeps the events it is sent."""
 
-    def __init__(self, events: list[dict[str, Any]], slow: float = 0) -> None:
+    def __init__(self, events: list[dict[str, Any]], until: threading.Event | None = None) -> None:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                time.sleep(slow)
+                if until is not None:
+                    until.wait(60)
                 events.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
                 self.send_response(204)
                 self.end_headers()

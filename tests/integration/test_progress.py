@@ -93,7 +93,8 @@ def test_a_long_write_shows_rows_and_files_on_a_terminal(run: Run) -> None:
 
 
 def test_a_short_write_shows_nothing(run: Run) -> None:
-    stdout, shown = run(ARROW, terminal=True, seconds=0)
+    patient = ARROW.replace("import deltasql\n", "import deltasql.progress\ndeltasql.progress.DELAY = 600\n")
+    stdout, shown = run(patient, terminal=True, seconds=0)
     assert (stdout, shown) == ("8000\n", "")
 
 

@@ -172,7 +172,8 @@ class TestLimits:
             assert table.version == 0
 
     def test_pool_exhaustion_is_named(self, lake: deltasql.Lake) -> None:
-        with deltasql.connect(lake.dsn, config={"pool.size": 1, "pool.timeout": "200ms"}) as small:
+        with deltasql.connect(lake.dsn, config={"pool.size": 1}) as small:
+            small.store._database._pool.timeout = 0.2  # once the first connection is there
             with small.store._database.connection():
                 with pytest.raises(deltasql.DatabaseUnavailable, match=r"pool\.size"):
                     small.tables()

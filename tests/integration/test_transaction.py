@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 import uuid
 from collections.abc import Callable
 
@@ -158,6 +157,7 @@ class TestEndings:
         table = make_table()
         other = deltasql.connect(lake.dsn)
         outcomes: dict[str, str] = {}
+        first = threading.Event()
 
         def write() -> None:
             for _ in range(50):
@@ -169,6 +169,7 @@ class TestEndings:
                     tx.stage(table.id, [add(lo=1, hi=2) for _ in range(70)])
                     tx.commit()
                     outcomes[str(tx.id)] = "landed"
+                    first.set()
                 except deltasql.DeltaSqlError:
                     outcomes[str(tx.id)] = "failed"
                     return
@@ -176,11 +177,10 @@ class TestEndings:
         threads = [threading.Thread(target=write) for _ in range(4)]
         for thread in threads:
             thread.start()
-        time.sleep(0.3)
+        assert first.wait(60)
         other.close()
         for thread in threads:
             thread.join()
-        assert "landed" in outcomes.values()
         for txn_id, outcome in outcomes.items():
             assert bool(lake.store.committed(txn_id)) == (outcome == "landed")
 

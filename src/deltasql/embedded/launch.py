@@ -180,13 +180,21 @@ def _stale_pid(data: Path) -> dict[str, str]:
 
 
 def _await_service(child: subprocess.Popen[bytes], socket_dir: Path, root: Path, begin: int) -> None:
-    settled = wait_until(lambda: child.poll() is not None or answers(socket_dir), START_SECONDS)
-    # A server whose starter was killed before it could be seen may have come first.
-    if settled and (child.returncode is None or _attach(root / "postgres")):
+    # A server whose starter was killed before it could be seen may have come first: then the child ends by itself. It
+    # is waited for, or it could become a server that nobody knows once the first one stops.
+    data = root / "postgres"
+    settled = wait_until(lambda: child.poll() is not None or (_has(child, data) and answers(socket_dir)), START_SECONDS)
+    if settled and (child.returncode is None or _attach(data)):
         return
     log = root / "postgres.log"
     what = f"ended with status {child.returncode}" if settled else f"does not serve in {START_SECONDS:.0f} s"
     raise DatabaseUnavailable(f"the embedded PostgreSQL {what}; its log {log} ends:\n{_tail(log, begin)}")
+
+
+def _has(child: subprocess.Popen[bytes], data: Path) -> bool:
+    """Whether the cluster is the child's."""
+    server = postmaster.read(data)
+    return server is not None and server.pid == child.pid
 
 
 def _tail(log: Path, begin: int) -> str:
