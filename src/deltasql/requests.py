@@ -28,6 +28,7 @@ from deltasql.data.statements import (
     Clause,
     Expression,
     Statement,
+    unreachable,
 )
 from deltasql.errors import CommitConflict, UsageError, ValidationError
 from deltasql.writing import fields_of, metadata_of
@@ -176,6 +177,12 @@ def merge(source: Any, on: Expression, clauses: Sequence[Clause], returning: Any
     """Bring rows of a source into a table."""
     if on is None:
         raise UsageError("a merge needs a condition by which rows match: on='t.id = s.id'")
+    if (dead := unreachable(clauses)) is not None:
+        which = f"{clauses[dead].action.lower()} of rows {clauses[dead].of}"
+        raise UsageError(
+            f"a merge has a clause that no row reaches ({which}): one of its kind without a condition comes before",
+            value=which,
+        )
     kept = session.kept(source)
 
     def request(state: TableState) -> Change:

@@ -19,6 +19,7 @@ from deltasql.objects import Directory
 from deltasql.store.outbox import Outbox, Publishing
 from tests.factories import add
 from tests.processes import spawn
+from tests.servers import wait_until
 
 STEPS: list[tuple[type | object, str]] = [
     (Directory, "put_if_absent"),
@@ -81,10 +82,13 @@ def killed_at(lake: deltasql.Lake, config: dict[str, str], step: int, time: int,
     written = 2 + (time if after else time - 1)
     assert seen.version() == written if STEPS[step][1] == "put_if_absent" else 2 <= seen.version() <= 5
     assert len(seen.file_uris()) == seen.version()
-    lake.mirror._reconcile(lake.mirror._find(table.name), look_ahead=False)
-    complete = DeltaTable(table.location)
-    assert complete.version() == 5
-    assert len(complete.file_uris()) == 5
+
+    def completed() -> bool:
+        lake.mirror._reconcile(lake.mirror._find(table.name), look_ahead=False)
+        return DeltaTable(table.location).version() == 5
+
+    wait_until(completed)  # as long as the server has not noticed the kill, the table has its publisher
+    assert len(DeltaTable(table.location).file_uris()) == 5
     assert lake.mirror.validate(table.name) == []
 
 

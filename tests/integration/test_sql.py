@@ -154,6 +154,13 @@ class TestUpdate:
         sql("UPDATE ns.orders o SET day = 'z' WHERE EXISTS (SELECT 1 FROM ns.orders i WHERE i.id = o.id + 2)")
         assert rows(orders) == [(1, "z", D("10.00")), (2, "b", D("20.00")), (3, "a", D("60.00"))]
 
+    def test_numbers_beside_each_other(self, sql: Run, orders: deltasql.Table) -> None:
+        """Neither `$1,$` nor `$1),($` begins a text in dollars."""
+        sql("INSERT INTO ns.orders VALUES ($1,$2,$3),($4,$2,$3)", [8, "$1,$2", 1, 9])
+        assert [row[:2] for row in rows(orders)[3:]] == [(8, "$1,$2"), (9, "$1,$2")]
+        text = "SELECT $1+$2, $$it's $1,$2$$, $tag$ $1 $tag$ FROM ns.orders WHERE id IN ($1,$2) -- $1,$3"
+        assert sql(text, [1, 7]) == [(8, "it's $1,$2", " $1 ")]
+
     def test_every_way_to_give_parameters(self, sql: Run, orders: deltasql.Table) -> None:
         evil = "'; DROP TABLE orders; -- {x} \\"
         sql("UPDATE ns.orders SET day = $2 WHERE id = $1", [1, evil])
@@ -277,6 +284,22 @@ class TestSelect:
 
 
 class TestTables:
+    def test_names_in_any_case(self, sql: Run, orders: deltasql.Table, lake: deltasql.Lake, namespace: str) -> None:
+        sql("update NS.Orders set Day = 'x' where ID = 1".replace("NS.", "ns."))
+        assert sql("SELECT day FROM ns.ORDERS WHERE id = 1") == [("x",)]
+        sql("CREATE TABLE ns.Mixed (id INT)")
+        assert sql("SELECT count(*) FROM ns.mixed") == [(0,)]
+        with pytest.raises(deltasql.TableExists):
+            sql("CREATE TABLE ns.mixed (id INT)")
+        lake.create_table(f"{namespace}.mixed", "id INT")
+        sql("INSERT INTO ns.mixed VALUES (1)")
+        assert (sql("SELECT * FROM ns.mixed"), sql("SELECT * FROM ns.Mixed")) == ([(1,)], [])
+        with pytest.raises(deltasql.TableNotFound):
+            sql("SELECT * FROM ns.MIXED")
+        sql("DROP TABLE ns.ORDERS")
+        with pytest.raises(deltasql.TableNotFound):
+            lake.table(orders.name)
+
     def test_create_alter_drop(self, sql: Run, lake: deltasql.Lake, namespace: str, tmp_path: Path) -> None:
         sql(
             f"""

@@ -62,11 +62,34 @@ class TestPlaces:
             ("WITH d AS (DELETE FROM ns.c)\nUPDATE ns.c SET\n q.x = 1", None, "line 3, column 2: cannot be run: it assigns to q.x"),
             ("SELECT id FROM ns.c\nWHERE (id, k) < (1, 2)", None, "line 2, column 8: cannot be run: rows are compared"),
             ("SELECT id FROM ns.c\nWHERE (id, k) IN ((1, 2, 3))", None, "a row of 2 is compared with one of 3"),
+            ("DELETE ns.c", None, "line 1, column 1: cannot be run: it does not name a table"),
+            ("INSERT INTO\n ns.c", None, "line 2, column 2: cannot be run: it gives no rows"),
+            ("INSERT INTO ns.c (id)", None, "cannot be run: it gives no rows"),
             ("SELECT id FROM ns.c\nWHERE id = ANY('{1,2}')", None, "line 2, column 16: cannot be run: an array is written ARRAY"),
         ],
     )  # fmt: skip
     def test_what_is_refused_and_where(self, sql: Run, text: str, params: Any, problem: str) -> None:
         assert problem in problem_of(sql, text, params)
+
+    @pytest.mark.parametrize(
+        ("clauses", "problem"),
+        [
+            ("WHEN MATCHED THEN INSERT VALUES (7, 7, 'x')", "WHEN MATCHED THEN INSERT: what can follow is UPDATE, DELETE or DO"),
+            ("WHEN NOT MATCHED THEN UPDATE SET v = 'x'", "WHEN NOT MATCHED THEN UPDATE: what can follow is INSERT or DO"),
+            ("WHEN NOT MATCHED THEN DELETE", "WHEN NOT MATCHED THEN DELETE: what can follow"),
+            ("WHEN NOT MATCHED BY SOURCE THEN INSERT VALUES (8, 8, 'x')", "WHEN NOT MATCHED BY SOURCE THEN INSERT: what"),
+            ("WHEN MATCHED BY SOURCE THEN DELETE", "WHEN MATCHED BY"),
+            ("WHEN NOT MATCHED BY SOURCE THEN UPDATE SET v = s.other", "reads s.other WHEN NOT MATCHED BY SOURCE"),
+            ("WHEN NOT MATCHED BY SOURCE AND s.other IS NULL THEN DELETE", "reads s.other WHEN NOT MATCHED BY SOURCE"),
+            ("WHEN NOT MATCHED THEN INSERT VALUES (s.id, 1, t.v)", "reads t.v WHEN NOT MATCHED"),
+            ("WHEN NOT MATCHED AND t.v IS NULL THEN INSERT VALUES (s.id, 1, 'x')", "reads t.v WHEN NOT MATCHED"),
+            ("WHEN MATCHED THEN DELETE WHEN MATCHED THEN UPDATE SET k = 1", "a WHEN clause that no row reaches"),
+        ],
+    )  # fmt: skip
+    def test_clauses_that_a_merge_cannot_have(self, sql: Run, clauses: str, problem: str) -> None:
+        before = sql("SELECT * FROM ns.c").collect()
+        assert problem in problem_of(sql, f"MERGE INTO ns.c t USING ns.d s ON t.id = s.id\n{clauses}")
+        assert sql("SELECT * FROM ns.c").collect() == before
 
     def test_the_users_text_is_shown(self, sql: Run) -> None:
         with pytest.raises(deltasql.ValidationError) as caught:

@@ -45,6 +45,17 @@ class Clause:
     """The values of columns; an update leaves the others as they are, an insert leaves them out."""
 
 
+def unreachable(clauses: Sequence[Clause]) -> int | None:
+    """The first clause that no row can reach: one of its kind that takes all of them comes before."""
+    taken: set[str] = set()
+    for number, clause in enumerate(clauses):
+        if clause.of in taken:
+            return number
+        if clause.condition is None:
+            taken.add(clause.of)
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Fields:
     """A table's columns, in Delta's words, and which of them are its partition columns."""

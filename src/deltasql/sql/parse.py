@@ -14,9 +14,9 @@ from sqlglot.errors import ParseError, TokenError
 
 from deltasql.errors import UsageError, ValidationError
 from deltasql.sql.literals import PARAMETER, name_for, shown_name
-from deltasql.sql.places import refused, start_of, unclosed
+from deltasql.sql.places import numbers, refused, start_of, unclosed
 from deltasql.sql.shapes import reshaped
-from deltasql.sql.tokens import Token, actions_of, numbered, the_where_of
+from deltasql.sql.tokens import Token, actions_of, by_number, numbered, the_where_of
 
 Tree = Any
 _WORD = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*([A-Za-z_]+)", re.DOTALL)
@@ -96,8 +96,11 @@ def _tree(text: str, after: int, *, in_order: bool) -> Tree:
 
 
 def _tokens(text: str, masked: str) -> list[Token]:
+    """The tokens. sqlglot takes `$1,$` for the beginning of a text in dollars: so these are `?1` to it."""
+    places = set(numbers(masked))
+    plain = "".join("?" if at in places else character for at, character in enumerate(masked)) if places else masked
     try:
-        return list(Postgres().tokenize(masked))
+        return [by_number(token) if token.start in places else token for token in Postgres().tokenize(plain)]
     except TokenError:
         opened = unclosed(text)
         what = "cannot be read" if opened is None else "a quote or a comment is opened here and not closed"

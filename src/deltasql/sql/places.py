@@ -10,10 +10,12 @@ from deltasql.errors import ValidationError
 _SHOWN = 300
 # What has an end: comments, texts, quoted names; whatever else comes one by one.
 _PARTS = re.compile(
-    r"--[^\n]*|/\*.*?\*/|[eE]'(?:[^'\\]|\\.|'')*+'|'(?:[^']|'')*+'|\"(?:[^\"]|\"\")*+\"|\$(\w*)\$.*?\$\1\$|\w+|.",
+    r"--[^\n]*|/\*.*?\*/|[eE]'(?:[^'\\]|\\.|'')*+'|'(?:[^']|'')*+'|\"(?:[^\"]|\"\")*+\"|\$((?!\d)\w*)\$.*?\$\1\$|"
+    r"[^\W\d][\w$]*|\w+|.",
     re.DOTALL,
 )
-_OPENED = re.compile(r"'|\"|/\*|\$\w*\$")
+_OPENED = re.compile(r"'|\"|/\*|\$(?!\d)\w*\$")
+_NUMBER = re.compile(r"\$(?=\d)")
 
 
 def place(text: str, start: int) -> str:
@@ -55,6 +57,11 @@ def unclosed(text: str) -> int | None:
         if _OPENED.match(text, part.start()) and len(part[0]) == 1:
             return part.start()
     return None
+
+
+def numbers(text: str) -> list[int]:
+    """Where the `$` of each `$1` is."""
+    return [part.start() for part in _PARTS.finditer(text) if part[0] == "$" and _NUMBER.match(text, part.start())]
 
 
 def occurrences(text: str, names: list[str]) -> list[int]:

@@ -36,6 +36,7 @@ from deltasql.data.statements import (
     Queries,
     Statement,
     raw_name,
+    unreachable,
 )
 from deltasql.errors import ValidationError
 from deltasql.requests import merge_parameters
@@ -52,6 +53,13 @@ EXCLUDED = "excluded"
 """What INSERT … ON CONFLICT calls the rows that are given; RETURNING does not see them."""
 
 _OLD_AND_NEW = {"old", "new"}
+
+_ACTIONS = {
+    MATCHED: (UPDATE, DELETE, NOTHING),
+    NOT_MATCHED: (INSERT, NOTHING),
+    NOT_MATCHED_BY_SOURCE: (UPDATE, DELETE, NOTHING),
+}
+"""What can become of rows."""
 
 Scope = tuple[str, list[str]]
 """A name in a statement, and the columns that it has."""
@@ -153,6 +161,9 @@ class RowStatement:
         self._rename([tree.args["using"]])
         source = self.relations.run(f"{self.ctes}SELECT * FROM {spark_sql(tree.args['using'])}")
         clauses = [self._clause(when, name, source.columns) for when in tree.args["whens"].expressions]
+        if (dead := unreachable(clauses)) is not None:
+            why = "has a WHEN clause that no row reaches: one of its kind without a condition comes before"
+            raise self.refused(why, tree.args["whens"].expressions[dead])
         return self.merged(name, source, tree.args["on"], clauses)
 
     def merged(self, name: str, source: Any, on: Tree, clauses: Sequence[Clause]) -> Change:
@@ -214,7 +225,19 @@ class RowStatement:
 
     def _clause(self, when: Tree, name: str, given: Sequence[str]) -> Clause:
         """A WHEN clause. (`source` is what sqlglot calls BY SOURCE.)"""
-        of = MATCHED if when.args["matched"] else NOT_MATCHED_BY_SOURCE if when.args.get("source") else NOT_MATCHED
+        by_source = bool(when.args.get("source"))
+        if when.args["matched"] and by_source:
+            raise self.refused("has WHEN MATCHED BY SOURCE: rows that match do so on both sides", when)
+        of = MATCHED if when.args["matched"] else NOT_MATCHED_BY_SOURCE if by_source else NOT_MATCHED
+        clause = self._clause_of(of, when, name, given)
+        if clause.action not in _ACTIONS[of]:
+            able = ", ".join(_ACTIONS[of][:-1])
+            raise self.refused(
+                f"has WHEN {of.upper()} THEN {clause.action}: what can follow is {able} or DO NOTHING", when
+            )
+        return clause
+
+    def _clause_of(self, of: str, when: Tree, name: str, given: Sequence[str]) -> Clause:
         then, condition = when.args["then"], when.args.get("condition")
         if isinstance(then, exp.Var):
             return Clause(DELETE if then.name.upper() == "DELETE" else NOTHING, of, condition)
@@ -323,7 +346,13 @@ class RowStatement:
         target, source = (self.target.name, self.target.columns), (name, list(given))
         both = [target] if name == EXCLUDED else [target, source]
         scopes = {MATCHED: both, NOT_MATCHED: [source], NOT_MATCHED_BY_SOURCE: [target]}[clause.of]
+        absent = {MATCHED: "", NOT_MATCHED: self.target.name, NOT_MATCHED_BY_SOURCE: name}[clause.of].lower()
         for value in (*clause.values.values(), *([clause.condition] if clause.condition is not None else [])):
+            for column in value.find_all(exp.Column):
+                if absent and column.text("table").lower() == absent and not _is_inside_query(column, value):
+                    raise self.refused(
+                        f"reads {self.parsed.sql_of(column)} WHEN {clause.of.upper()}: there is no such row", column
+                    )
             self._qualify_tree(value, scopes)
 
     def _qualify_tree(self, tree: Tree, scopes: Sequence[Scope]) -> None:

@@ -163,7 +163,7 @@ class Runner:
         """The table that a statement changes: its name, and nothing besides."""
         table = tree.this if isinstance(tree, exp.Schema) else tree
         if not isinstance(table, exp.Table):
-            raise self._refused("does not name a table to change", tree)
+            raise self._refused("does not name a table to change", tree if isinstance(tree, exp.Expr) else None)
         self._only(table, {"this", "db", "catalog", "alias", "only"}, f"of {table_name(table)}")
         return table
 
@@ -218,6 +218,8 @@ class Runner:
         if len(set(columns)) < len(columns):
             raise self._refused("names a column twice", tree.this)
         query = _all_default(columns) if tree.args.get("default") else tree.expression
+        if query is None:
+            raise self._refused("gives no rows: VALUES (…) or a SELECT", tree.this)
         if isinstance(query, exp.Values):
             columns = _without_generated(query, target, columns)
             query = self._values(query, target, columns)

@@ -42,7 +42,11 @@ class TransactionSession:
         return self.spark_session()
 
     def find(self, name: str) -> TableState | None:
-        return self.txn.look_up(name)
+        """A table by its name, which may be written in any case if there is one such table alone."""
+        state = self.txn.look_up(name)
+        if state is None and (written := self.store.in_any_case(name)) is not None:
+            state = self.txn.look_up(written)
+        return state
 
     def frame(self, state: TableState, version: int | None, timestamp: str | None) -> Any:
         return self.read(state, version, timestamp)
@@ -91,9 +95,10 @@ class TransactionSession:
             raise UsageError("DROP TABLE cannot be part of a transaction: run it by lake.sql(…)")
         for table in tree.args.get("tables") or [tree.this]:
             name = table_name(table)
-            if self.find(name) is None and tree.args.get("exists"):
+            state = self.find(name)
+            if state is None and tree.args.get("exists"):
                 continue
-            self.drop(name)
+            self.drop(name if state is None else state.name)
 
     def _alter(self, parsed: Parsed) -> None:
         name, asked = table_name(parsed.tree.this), alteration(parsed)

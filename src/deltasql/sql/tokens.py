@@ -36,6 +36,11 @@ def numbered(text: str, tokens: Sequence[Token]) -> list[Token]:
     return found
 
 
+def by_number(token: Token) -> Token:
+    """The `$` of a parameter that is told by its number."""
+    return _like(token, TokenType.PARAMETER, "$")
+
+
 def the_where_of(tokens: Sequence[Token]) -> Token | None:
     """The WHERE of the statement itself."""
     return next((token for token in _outer(tokens) if token.token_type == TokenType.WHERE), None)

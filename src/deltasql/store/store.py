@@ -121,6 +121,12 @@ class Store:
             shape_version=-1 if row["shape_version"] is None else row["shape_version"],
         )
 
+    def in_any_case(self, name: str) -> str | None:
+        """The name of the one table that is called so if case does not matter."""
+        full = name if "." in name else f"public.{name}"
+        found = [row["name"] for row in self._database.rows("names_in_any_case", name=full)]
+        return found[0] if len(found) == 1 else None
+
     def _suggest(self, name: str) -> str | None:
         names = [next(iter(row.values())) for row in self._database.rows("table_names")]
         close = difflib.get_close_matches(name if "." in name else f"public.{name}", names, n=1)

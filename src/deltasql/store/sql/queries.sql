@@ -165,6 +165,10 @@ select table_id, current_version from dl_tables where dropped_at is null
 -- For suggestions.
 select namespace || '.' || name from dl_tables where dropped_at is null
 
+-- names_in_any_case --
+select namespace || '.' || name as name from dl_tables
+where dropped_at is null and lower(namespace || '.' || name) = lower(%(name)s) limit 2
+
 -- state --
 -- A table's head with its current metadata and protocol, found by name or id in one round trip.
 select t.table_key, t.table_id, t.namespace, t.name as table_name, t.location, t.current_version, t.num_files,
