@@ -14,6 +14,7 @@ from deltasql.core.actions import CommitInfo, Metadata, Protocol
 from deltasql.core.changes import Reads, TableState
 from deltasql.core.constraints import CHECK
 from deltasql.core.fit import DEFAULT, GENERATED, parse_struct
+from deltasql.core.properties import check_properties
 from deltasql.core.protocol import features_of, needed_features, protocol_for
 from deltasql.core.schema import schema_string, validate_schema
 from deltasql.data.align import violation
@@ -27,6 +28,7 @@ _SHOWN = 3
 def set_properties(txn: MultiTableTransaction, state: TableState, properties: Mapping[str, str]) -> None:
     """Give properties other values."""
     Config({}, {}).override(properties)
+    check_properties(state.name, properties)
     _refuse_constraints(state, properties)
     metadata = metadata_of(state)
     after = _with(metadata, {**metadata.configuration, **properties})

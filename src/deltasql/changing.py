@@ -15,7 +15,7 @@ from deltasql.core.actions import CommitInfo, Metadata, Protocol
 from deltasql.core.changes import Reads, TableState
 from deltasql.core.feed import has_feed
 from deltasql.core.fit import parse_struct
-from deltasql.core.protocol import DELETION_VECTORS
+from deltasql.core.properties import DELETION_VECTORS, is_on
 from deltasql.data.carve import carve_partitions
 from deltasql.data.checks import exact_filter
 from deltasql.data.marking import live_rows
@@ -139,7 +139,7 @@ class RowChanger:
         config = self._writer.config_of(snapshot.metadata)
         struct = parse_struct(snapshot.metadata.schema_string)
         fields = Fields(struct["fields"], snapshot.metadata.partition_columns)
-        marks = snapshot.metadata.configuration.get(DELETION_VECTORS) == "true"
+        marks = is_on(snapshot.metadata.configuration, DELETION_VECTORS)
         most = config["dml.copy_on_write_threshold"] if marks else 0
         target = Target(spark, snapshot, config["spark.fast_scan"], self._options, most)
         with showing(config["progress"], f"{change.operation.lower()} {snapshot.name}") as report:

@@ -14,6 +14,7 @@ from deltasql.config import Config
 from deltasql.core.actions import CommitInfo, Metadata, Protocol
 from deltasql.core.changes import NewTable, TableState
 from deltasql.core.fit import nullable
+from deltasql.core.properties import check_properties
 from deltasql.core.protocol import needed_features, protocol_for, unsupported
 from deltasql.core.schema import schema_string
 from deltasql.core.uri import split_name
@@ -122,6 +123,7 @@ def _configuration(
                 value=key,
             )
     Config({}, {}).override(values)
+    check_properties(table, values)
     for name, expression in (constraints or {}).items():
         values[f"delta.constraints.{name.lower()}"] = expression
     return values

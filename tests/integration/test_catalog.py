@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -82,6 +83,14 @@ class TestCreate:
                 thread.join()
         assert sum(isinstance(o, deltasql.Table) for o in outcomes) == 5
 
+    def test_switches_in_any_case(self, make_table: Make) -> None:
+        """As Spark reads them: what it takes for on must be on here."""
+        on = {"delta.enableInCommitTimestamps": "TRUE", "delta.deltasql.fence": "True", "delta.appendOnly": "tRuE"}
+        table = make_table(properties=on)
+        assert set(table.protocol.writer_features or ()) >= {"inCommitTimestamp", "deltasqlFence", "appendOnly"}
+        first = (Path(table.location) / f"_delta_log/{0:020d}.json").read_text().splitlines()[0]
+        assert "inCommitTimestamp" in json.loads(first)["commitInfo"]
+
     @pytest.mark.parametrize(
         ("options", "hint"),
         [
@@ -94,6 +103,9 @@ class TestCreate:
             ({"properties": {"deltasql.mirror.mod": "x"}}, r"mirror\.mode"),
             ({"properties": {"delta.enableRowTracking": "true", "delta.feature.rowTracking": "supported"}}, "rowTracking"),
             ({"properties": {"delta.columnMapping.mode": "name"}}, "columnMapping"),
+            ({"properties": {"delta.enableDeletionVectors": "yes"}}, "'true' or 'false', got 'yes'"),
+            ({"properties": {"delta.checkpointInterval": "0"}}, "a number of versions from 1, got '0'"),
+            ({"properties": {"delta.logRetentionDuration": "bogus"}}, "'interval 30 days', got 'bogus'"),
             ({"name": "a.b.c"}, "namespace"),
             ({"name": "we ird"}, "we_ird"),
         ],

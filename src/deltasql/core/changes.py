@@ -18,7 +18,8 @@ from deltasql.core.actions import (
     Remove,
     Txn,
 )
-from deltasql.core.protocol import IN_COMMIT_TIMESTAMPS, features_of
+from deltasql.core.properties import IN_COMMIT_TIMESTAMPS, is_on
+from deltasql.core.protocol import features_of
 from deltasql.core.schema import changed_types, tightened
 from deltasql.errors import ValidationError
 
@@ -200,7 +201,7 @@ class TableCommit:
     def in_commit_timestamp(self) -> bool:
         """Does the log carry the time of this commit?"""
         metadata = self.changes.metadata[0] if self.changes.metadata else self.state.metadata
-        return metadata is not None and metadata.configuration.get(IN_COMMIT_TIMESTAMPS) == "true"
+        return metadata is not None and is_on(metadata.configuration, IN_COMMIT_TIMESTAMPS)
 
     @property
     def is_blind_append(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from deltasql.core.protocol import CHANGE_DATA_FEED
+from deltasql.core.properties import CHANGE_DATA_FEED, is_on
 
 CHANGE_TYPE = "_change_type"
 COMMIT_VERSION = "_commit_version"
@@ -20,4 +20,4 @@ INSERTED, DELETED, BEFORE, AFTER = "insert", "delete", "update_preimage", "updat
 
 def has_feed(configuration: Mapping[str, str]) -> bool:
     """Do a table's properties ask for the feed?"""
-    return configuration.get(CHANGE_DATA_FEED) == "true"
+    return is_on(configuration, CHANGE_DATA_FEED)

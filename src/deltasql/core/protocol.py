@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from deltasql.core.actions import Protocol
+from deltasql.core.properties import CHANGE_DATA_FEED, DELETION_VECTORS, FENCE, IN_COMMIT_TIMESTAMPS, is_on
 from deltasql.core.schema import has_required_fields, schema_metadata_keys, schema_types
 from deltasql.errors import UnsupportedFeature, ValidationError
 
@@ -44,12 +45,6 @@ FEATURES: Mapping[str, Feature] = {
 
 MAX_READER, MAX_WRITER = 3, 7
 
-FENCE = "delta.deltasql.fence"
-"""A property whose writer feature nobody else knows: other engines read the table and refuse to write it."""
-
-IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
-DELETION_VECTORS = "delta.enableDeletionVectors"
-CHANGE_DATA_FEED = "delta.enableChangeDataFeed"
 
 _BY_PROPERTY = {
     "delta.appendOnly": "appendOnly",
@@ -165,14 +160,14 @@ def features_of(protocol: Protocol) -> frozenset[str]:
 def needed_features(configuration: Mapping[str, str], schema_string: str) -> frozenset[str]:
     """The features that properties and a schema switch on."""
     field_metadata = schema_metadata_keys(schema_string)
-    needed = {feature for key, feature in _BY_PROPERTY.items() if configuration.get(key) == "true"}
+    needed = {feature for key, feature in _BY_PROPERTY.items() if is_on(configuration, key)}
     if any(key.startswith("delta.constraints.") for key in configuration):
         needed.add("checkConstraints")
     if configuration.get("delta.columnMapping.mode", "none") != "none":
         needed.add("columnMapping")
     if configuration.get("delta.checkpointPolicy") == "v2":
         needed.add("v2Checkpoint")
-    if configuration.get(FENCE) == "true":
+    if is_on(configuration, FENCE):
         needed.add("deltasqlFence")
     if "timestamp_ntz" in schema_types(schema_string):
         needed.add("timestampNtz")

@@ -21,8 +21,8 @@ from deltasql.core.changes import Changes, TableState, misfit
 from deltasql.core.deletion_vectors import check_confined
 from deltasql.core.feed import COLUMNS, FOLDER, has_feed
 from deltasql.core.partition_bounds import partition_bounds
+from deltasql.core.properties import IN_COMMIT_TIMESTAMPS, is_on
 from deltasql.core.protocol import (
-    IN_COMMIT_TIMESTAMPS,
     check_change,
     check_protocol,
     features_of,
@@ -143,7 +143,7 @@ def _check_fits(metadata: Metadata, changes: Changes, state: TableState) -> None
 
 
 def _stamped(metadata: Metadata) -> bool:
-    return metadata.configuration.get(IN_COMMIT_TIMESTAMPS) == "true"
+    return is_on(metadata.configuration, IN_COMMIT_TIMESTAMPS)
 
 
 def _check_text(table: str, what: str, value: Any) -> None:
@@ -374,7 +374,7 @@ def _vector(file: Add | Remove) -> str | None:
 
 
 def _check_append_only(changes: Changes, metadata: Metadata | None, table: str) -> None:
-    if metadata is None or metadata.configuration.get("delta.appendOnly") != "true":
+    if metadata is None or not is_on(metadata.configuration, "delta.appendOnly"):
         return
     for remove in changes.removes:
         if remove.data_change:
