@@ -213,10 +213,7 @@ def test_what_is_refused(make_table: Make, lake: deltasql.Lake) -> None:
 
 def test_what_was_cleaned_up(make_table: Make, lake: deltasql.Lake) -> None:
     """Of files that may be gone it is looked whether they are."""
-    table = make_table(
-        schema="id BIGINT, part STRING, n INT",
-        properties=FEED | {"delta.deletedFileRetentionDuration": "interval 0 seconds"},
-    )
+    table = make_table(schema="id BIGINT, part STRING, n INT", properties=FEED)
     table.append(numbers(0, 5))
     table.update({"n": "1"}, where="id = 1")
     assert table.changes(1).count() == 7
@@ -225,6 +222,18 @@ def test_what_was_cleaned_up(make_table: Make, lake: deltasql.Lake) -> None:
     with pytest.raises(deltasql.StorageError, match=r"what version 2 did is no longer there.*Ask for later versions"):
         table.changes(1)
     assert told(table.changes(1, 1)) == [(1, "insert", i, 0) for i in range(5)]
+
+
+def test_rows_of_other_types_were_taken_out(make_table: Make) -> None:
+    """Neither together with those before nor by itself can such a version be told."""
+    table = make_table(schema="id BIGINT, n INT", properties=FEED)
+    table.append(pa.table({"id": [1], "n": pa.array([1], pa.int32())}))
+    table.overwrite(pa.table({"id": ["one"], "n": pa.array([1], pa.int32())}), overwrite_schema=True)
+    table.append(pa.table({"id": ["two"], "n": pa.array([2], pa.int32())}))
+    for first in (1, 2):
+        with pytest.raises(deltasql.UnsupportedFeature, match=r"columns of other types \(id\)"):
+            table.changes(first)
+    assert [row["id"] for row in table.changes(3).collect()] == ["two"]
 
 
 class TestFormat:
@@ -246,6 +255,14 @@ class TestFormat:
         assert told(reader.option("startingVersion", 0).load(table.name)) == told(table.changes(0))
         some = reader.option("startingVersion", 2).option("endingVersion", 2).load(table.name)
         assert told(some) == told(table.changes(2, 2))
+        asked = {"readChangeData": "true", "startingVersion": 2}
+        other = spark.read.format("deltasql").options(**asked)
+        assert told(other.load(table.name)) == told(table.changes(2))
+        for option, value in {"endingTimestamp": "2020-01-01 00:00:00", "versionAsOf": "1"}.items():
+            with pytest.raises(Exception, match=option):
+                spark.read.format("deltasql").options(**asked, **{option: value}).load(table.name).collect()
+        with pytest.raises(Exception, match="set readChangeFeed to true"):
+            spark.read.format("deltasql").option("startingVersion", 2).load(table.name).collect()
         with pytest.raises(Exception, match="startingVersion"):
             spark.read.format("deltasql").option("readChangeFeed", "true").load(table.name).collect()
 

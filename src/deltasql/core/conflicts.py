@@ -153,7 +153,8 @@ def _check_appends(ours: TableCommit, winner: Winner) -> None:
         raise _conflict(ConcurrentAppend, reason, ours, winner)
     hit = first_match(candidates, ours)
     if hit is not None:
-        reason = f"rows that our predicate may match were added ({hit.path})"
+        did = "changed" if hit.path in {remove.path for remove in winner.removes} else "added"
+        reason = f"rows that our predicate may match were {did} ({hit.path})"
         raise _conflict(ConcurrentAppend, reason, ours, winner)
 
 

@@ -33,6 +33,7 @@ from deltasql.store.files import presented
 
 _VERSIONS_AT_ONCE = 100
 _THREADS = 16
+_MOST_LOOKED_AT = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class ChangePlan:
     def check(self, metadata: Metadata, version: int) -> None:
         """Refuse a version whose changes were not recorded, or whose rows are not rows of the schema that changes are
         read by."""
-        table, now = self._snapshot.name, self._snapshot.metadata
+        table = self._snapshot.name
         if not has_feed(metadata.configuration):
             raise UnsupportedFeature(
                 f"table {table}: the changes of version {version} were not recorded: delta.enableChangeDataFeed was "
@@ -64,11 +65,16 @@ class ChangePlan:
                 features=("changeDataFeed",),
                 table=table,
             )
+        self.check_types(metadata, version, "has")
+
+    def check_types(self, metadata: Metadata, version: int, does: str) -> None:
+        """Refuse a version with rows that are not rows of the schema that changes are read by."""
+        table, now = self._snapshot.name, self._snapshot.metadata
         changed = changed_types(metadata.schema_string, now.schema_string)
         if changed or metadata.partition_columns != now.partition_columns:
             what = f"columns of other types ({', '.join(changed)})" if changed else "other partition columns"
             raise UnsupportedFeature(
-                f"table {table}: version {version} has {what}: ask for the changes before and after it apart",
+                f"table {table}: version {version} {does} {what}: ask for the changes before and after it apart",
                 table=table,
             )
 
@@ -112,9 +118,11 @@ class ChangePlan:
         return Add(remove.path, size or 0, 0, remove.partition_values or {}, deletion_vector=remove.deletion_vector)
 
     def check_there(self, files: Sequence[ChangeFile]) -> None:
-        """Refuse changes that were cleaned up. Young files are not: nobody may delete these."""
-        kept = property_interval(self._snapshot.properties, "delta.deletedFileRetentionDuration", timedelta(days=7))
-        old = [one for one in files if one.timestamp < datetime.now(UTC) - kept]
+        """Refuse changes that were cleaned up. Of many files, young ones are not looked at: nobody may delete these."""
+        old = list(files)
+        if len(files) > _MOST_LOOKED_AT:
+            kept = property_interval(self._snapshot.properties, "delta.deletedFileRetentionDuration", timedelta(days=7))
+            old = [one for one in files if one.timestamp < datetime.now(UTC) - kept]
         with ThreadPoolExecutor(_THREADS) as pool:
             sizes = pool.map(lambda one: self._directory.size(unquote(one.file.path)), old)
             for one, size in zip(old, sizes, strict=True):
@@ -176,9 +184,17 @@ def changes_between(
         raise UsageError(text, table=head.name, value=first)
     plan = ChangePlan(shape_at(store, head, end), options)
     plan.check(shape_at(store, head, first).metadata, first)
+    check_replaced(store, head, plan, first)
     files = [file for _, found in changed_files(store, head, plan, first, end) for file in found]
     plan.check_there(files)
     return plan.snapshots(files)
+
+
+def check_replaced(store: Store, head: TableState, plan: ChangePlan, first: int) -> None:
+    """Refuse to begin with a version that took out rows of other columns than it has itself."""
+    [commit] = store.commits(head, [first]).values()
+    if commit.metadata is not None and commit.removes and first > 0:
+        plan.check_types(shape_at(store, head, first - 1).metadata, first, "took out rows with")
 
 
 def shape_at(store: Store, head: TableState, version: int) -> Snapshot:

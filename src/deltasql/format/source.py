@@ -25,6 +25,7 @@ from pyspark.sql.types import StructType
 from deltasql.data.changes import changes_between, feed_columns
 from deltasql.errors import UsageError
 from deltasql.format.files import FilesPartition, LakeAddress, read_files, tasks_of
+from deltasql.format.options import reads_changes, refuse_moments
 from deltasql.format.stream import StreamReader
 from deltasql.format.write import BatchWriter, StreamWriter
 from deltasql.store import Snapshot
@@ -62,8 +63,20 @@ class Source(DataSource):
             snapshot: Snapshot = lake.table(self._table()).snapshot(**self._version())
             return snapshot
 
+    def _given(self) -> dict[str, str]:
+        return {key.lower(): value for key, value in self.options.items()}
+
     def _reads_changes(self) -> bool:
-        return str(self.options.get("readChangeFeed", "false")).lower() == "true"
+        return reads_changes(self._given())
+
+    def _check_batch(self) -> None:
+        """Refuse options that would be left out: there would be other rows than were asked for."""
+        given, changes = self._given(), self._reads_changes()
+        refuse_moments(self._table(), given)
+        for option in ("versionAsOf", "timestampAsOf") if changes else ("startingVersion", "endingVersion"):
+            if option.lower() in given:
+                why = "is of a table, not of its changes" if changes else "is of changes: set readChangeFeed to true"
+                raise UsageError(f"table {self._table()}: the option {option} {why}", value=given[option.lower()])
 
     def _changes(self) -> list[Snapshot]:
         first = self._whole_number("startingVersion")
@@ -79,6 +92,7 @@ class Source(DataSource):
         return spark_schema(feed_columns(text) if self._reads_changes() else text)
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
+        self._check_batch()
         snapshots = self._changes() if self._reads_changes() else [self._snapshot()]
         return _Reader(snapshots, self.address.storage_options)
 

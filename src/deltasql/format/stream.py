@@ -16,10 +16,11 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from deltasql.catalog import connect
 from deltasql.core.canonical import LoggedCommit
 from deltasql.core.feed import INSERTED
-from deltasql.data.changes import ChangeFile, ChangePlan, labelled_as, shape_at
+from deltasql.data.changes import ChangeFile, ChangePlan, check_replaced, labelled_as, shape_at
 from deltasql.errors import UnsupportedFeature, UsageError
 from deltasql.format.files import FilesPartition, LakeAddress, read_files, tasks_of
 from deltasql.format.limits import LIMITS, ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
+from deltasql.format.options import reads_changes, refuse_moments
 from deltasql.store import Snapshot
 from deltasql.store.files import presented
 
@@ -32,12 +33,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, address: LakeAddress, table: str, options: Mapping[str, str]) -> None:
         given = {key.lower(): value for key, value in options.items()}
+        refuse_moments(table, given)
         self._address = address
         self._table = table
         self._starting = given.get("startingversion")
         self._skip_changes = given.get("skipchangecommits", "false").lower() == "true"
         self._most = _positive(given.get("maxfilespertrigger"), table)
-        self._feed = given.get("readchangefeed", "false").lower() == "true"
+        self._feed = reads_changes(given)
         if self._most and not LIMITS:
             raise UsageError(f"table {table}: maxFilesPerTrigger needs Spark 4.2: update it, or leave the option out")
         self._last: int | None = None
@@ -216,6 +218,7 @@ class _FeedPlanner(_Planner):
         if not self._checked and first <= last:
             state = self._table.state()
             self._plan.check(shape_at(self._lake.store, state, first).metadata, first)
+            check_replaced(self._lake.store, state, self._plan, first)
             self._checked = True
         return super()._told(first, last)
 
