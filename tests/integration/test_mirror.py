@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -334,6 +335,31 @@ class TestFailures:
         assert lake.mirror.validate(table.name)
         assert lake.mirror.repair(table.name).versions == (2, 3, 4)
         assert lake.mirror.validate(table.name) == []
+
+    def test_a_log_that_vanishes_under_its_publisher(self, lake: deltasql.Lake, make_table: Make) -> None:
+        table = make_table()
+        stage(lake, table)
+        shutil.rmtree(log_of(table))
+        stage(lake, table)
+        assert not commit_file(table, 2).exists()
+        assert "mirror repair" in (state_of(lake, table).error or "")
+        assert lake.mirror.repair(table.name).versions == (0, 1, 2)
+        assert DeltaTable(table.location).version() == 2
+
+    def test_what_was_never_tried_is_due(self, make_table: Make, other_lake: Callable[..., deltasql.Lake]) -> None:
+        """As a publisher leaves it that dies before it says what it has done."""
+        lake = other_lake(mirror__retry_backoff_base="1h")
+        table = lake.table(make_table().id)
+        stage(lake, table)
+        with psycopg.connect(lake.dsn, autocommit=True) as connection:
+            connection.execute(
+                "update deltasql.dl_mirror_status set status = 'PENDING', json_written = false where table_key = %s "
+                "and version = 1 and last_attempt_at is not null",
+                [table.state().table_key],
+            )
+        assert state_of(lake, table).lag_versions == 1
+        stage(lake, table)
+        assert state_of(lake, table).published == 2
 
 
 class TestCheckpoints:

@@ -331,14 +331,15 @@ select t.table_key, t.table_id, t.namespace || '.' || t.name as name, t.location
 from dl_tables t
 cross join lateral (select m.retry_count, m.last_attempt_at from dl_mirror_status m
     where m.table_key = t.table_key and m.status <> 'SUCCESS' order by m.version limit 1) first
-where t.dropped_at is null and (first.last_attempt_at is null or first.last_attempt_at
+where t.dropped_at is null and (first.retry_count = 0 or first.last_attempt_at is null or first.last_attempt_at
     + make_interval(secs => least(%(longest)s, %(base)s * power(2, first.retry_count - 1))) <= clock_timestamp())
 order by t.table_key
 
 -- mirror_open --
 -- The versions of a table that are not published yet, in order.
 select m.version, m.retry_count, v.version is not null and (m.version = 0 or exists (select from dl_mirror_status p
-        where p.table_key = m.table_key and p.version = m.version - 1)) as whole, m.last_attempt_at is null or m.last_attempt_at
+        where p.table_key = m.table_key and p.version = m.version - 1)) as whole,
+    m.retry_count = 0 or m.last_attempt_at is null or m.last_attempt_at
     + make_interval(secs => least(%(longest)s, %(base)s * power(2, m.retry_count - 1))) <= clock_timestamp() as due
 from dl_mirror_status m
 left join dl_table_versions v on v.table_key = m.table_key and v.version = m.version
