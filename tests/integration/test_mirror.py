@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
 import threading
 import time
@@ -23,6 +24,7 @@ import deltasql
 from deltasql.mirror.hint import checksum
 from deltasql.mirror.replay import Log, replay
 from deltasql.objects import Directory
+from tests.ageing import age
 from tests.factories import add, remove
 
 Make = Callable[..., deltasql.Table]
@@ -141,6 +143,7 @@ class TestModes:
             assert not log_of(table).exists()
             assert state_of(off, table).lag_versions == 2
             assert off.mirror.run() == []
+            assert off.mirror.validate(table.name) == ["versions 0 to 1 are not published: mirror.mode is off"]
             with deltasql.connect(url) as on:
                 assert [(r.table, r.versions, r.error) for r in on.mirror.run()] == [("shop.t", (0, 1), None)]
             assert commit_file(table, 0).exists()
@@ -203,6 +206,22 @@ class TestCollisions:
         commit_file(table, 1).write_bytes(whole[:kept])
         lake.mirror.repair(table.name, version=1)
         assert commit_file(table, 1).read_bytes() == whole
+
+    def test_a_foreign_commit_at_our_version_is_told(
+        self, make_table: Make, other_lake: Callable[..., deltasql.Lake]
+    ) -> None:
+        lake = other_lake(mirror__retry_backoff_base="1h")  # nobody but this test tries again
+        table = lake.table(make_table(schema="id BIGINT").id)
+        table.append(pa.table({"id": [1]}))
+        write_deltalake(table.location, pa.table({"id": [2]}), mode="append")
+        assert table.append(pa.table({"id": [3]})).version == 2
+        told = lake.mirror.validate(table.name)
+        assert any(f"{commit_file(table, 2).name} holds another commit (WRITE by delta-rs" in text for text in told)
+        assert any(text.startswith("version 2 is not published: ") for text in told)
+        for path in (commit_file(table, 2), *log_of(table).glob("*.crc")):
+            path.unlink()
+        lake.mirror.repair(table.name)
+        assert lake.mirror.validate(table.name) == []
 
     def test_a_log_ahead_of_the_database(
         self, lake: deltasql.Lake, make_table: Make, caplog: pytest.LogCaptureFixture
@@ -328,8 +347,7 @@ class TestFailures:
             stage(lake, table)
         commit_file(table, 2).unlink()
         commit_file(table, 3).unlink()
-        fresh = other_lake()
-        stage(fresh, table)
+        stage(other_lake(), table)
         assert "mirror repair" in (state_of(lake, table).error or "")
         assert not commit_file(table, 4).exists()
         assert lake.mirror.validate(table.name)
@@ -429,7 +447,8 @@ class TestCheckpoints:
             commit_file(table, version).unlink()
         directory = Directory(table.location, {})
         assert replay(directory, Log.of(directory), 3).files.keys() == {("back", None), ("stays", None)}
-        assert lake.mirror.validate(table.name) == []
+        [difference] = lake.mirror.validate(table.name)  # the contents are the same
+        assert "commit files up to version 3" in difference
 
     def test_the_hint_never_goes_back(self, lake: deltasql.Lake, make_table: Make) -> None:
         table = make_table()
@@ -440,25 +459,36 @@ class TestCheckpoints:
         lake.mirror._checkpoints.write(mirrored, 2)
         assert json.loads((log_of(table) / "_last_checkpoint").read_text())["version"] == 4
 
-    def test_old_log_files_go_only_behind_a_checkpoint(
-        self, lake: deltasql.Lake, make_table: Make, other_lake: Callable[..., deltasql.Lake]
-    ) -> None:
-        import os
-
+    def test_old_log_files_go_only_behind_a_checkpoint(self, lake: deltasql.Lake, make_table: Make) -> None:
+        """After each checkpoint, however soon the one before it was."""
         table = make_table(properties={"delta.checkpointInterval": "2", "delta.logRetentionDuration": "interval 1 day"})
-        for _ in range(4):
+        for first in (4, 10):
+            for _ in range(2):
+                stage(lake, table)
+                stage(lake, table)
+                lake.mirror.settle()
+            age(lake, table)
+            stage(lake, table)
+            stage(lake, table)
+            lake.mirror.settle()
+            names = sorted(p.name for p in log_of(table).glob("0*"))
+            assert names[:2] == [f"{first:020d}.checkpoint.parquet", f"{first:020d}.json"]
+            assert lake.mirror.validate(table.name) == []
+
+    def test_files_of_young_commits_stay_whatever_their_time(self, lake: deltasql.Lake, make_table: Make) -> None:
+        """A store's clock, or a copy, may give a file any time."""
+        table = make_table(
+            properties={"delta.checkpointInterval": "2", "delta.logRetentionDuration": "interval 0 days"}
+        )
+        for _ in range(3):
             stage(lake, table)
         lake.mirror.settle()
         for path in log_of(table).iterdir():
             os.utime(path, (0, 0))
-        tomorrow = other_lake()  # which has not cleaned this log today
-        for _ in range(2):
-            stage(tomorrow, table)
-        tomorrow.mirror.settle()
-        names = sorted(p.name for p in log_of(table).glob("0*"))
-        assert names[0] == f"{4:020d}.checkpoint.parquet"
-        assert f"{4:020d}.json" in names
-        assert lake.mirror.validate(table.name) == []
+        stage(lake, table)
+        lake.mirror.settle()
+        assert state_of(lake, table).checkpoint == 4
+        assert commit_file(table, 0).exists()
 
     def test_status_tells_why_a_checkpoint_is_missing(
         self, make_table: Make, other_lake: Callable[..., deltasql.Lake]
@@ -610,6 +640,31 @@ class TestWatching:
         for name in ("mirror_publish_seconds_count", "mirror_failures_total", "mirror_checkpoint_seconds_count"):
             assert name in text
         assert f'mirror_lag_seconds{{table="{table.name}"}} 0.0' in text
+
+
+class hanging:
+    """Publishing a table hangs until it is told to go on."""
+
+    def __init__(self, table: deltasql.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.at_work, self._goes_on = threading.Event(), threading.Event()
+        original = Directory.put_if_absent
+
+        def slow(directory: Directory, path: str, data: bytes) -> bool:
+            if directory.location == table.location:
+                self.at_work.set()
+                assert self._goes_on.wait(60)
+            return original(directory, path, data)
+
+        monkeypatch.setattr(Directory, "put_if_absent", slow)
+
+    def set(self) -> None:
+        self._goes_on.set()
+
+    def __enter__(self) -> hanging:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.set()
 
 
 class webhook:

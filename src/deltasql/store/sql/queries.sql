@@ -407,7 +407,7 @@ select t.current_version,
 from dl_tables t where t.table_key = %(table_key)s and t.dropped_at is null
 
 -- mirror_status --
--- Per table: how far it is published, how long its oldest open version waits, and what its last error was.
+-- Per table, or of one: how far it is published, how long its oldest open version waits, and what its last error was.
 select t.table_key, t.table_id, t.namespace || '.' || t.name as name, t.location, t.properties, t.current_version,
     coalesce(o.version - 1, t.current_version) as published, o.version as open_version, o.status, o.retry_count,
     coalesce(o.error_message, (select m.error_message from dl_mirror_status m where m.table_key = t.table_key
@@ -419,7 +419,21 @@ cross join lateral (select coalesce(max(m.version), -1) as checkpoint from dl_mi
 left join lateral (select m.version, m.status, m.retry_count, m.error_message, m.last_attempt_at
     from dl_mirror_status m where m.table_key = t.table_key and m.status <> 'SUCCESS' order by m.version limit 1) o on true
 left join dl_table_versions v on v.table_key = t.table_key and v.version = o.version
-where t.dropped_at is null order by t.namespace, t.name
+where t.dropped_at is null and (%(table_key)s::int is null or t.table_key = %(table_key)s)
+order by t.namespace, t.name
+
+-- mirror_retained --
+-- The first version that was committed after a moment, and the last checkpoint before it.
+select y.young, coalesce((select max(m.version) from dl_mirror_status m where m.table_key = %(table_key)s
+    and m.checkpoint_written and m.version < y.young), 0) as checkpoint
+from (select coalesce((select v.version from dl_table_versions v where v.table_key = %(table_key)s
+        and v.committed_at > %(before)s order by v.version limit 1),
+    (select max(v.version) + 1 from dl_table_versions v where v.table_key = %(table_key)s), 0) as young) y
+
+-- mirror_last_before --
+-- The last one of some versions that was committed by a moment.
+select max(version) as version from dl_table_versions
+where table_key = %(table_key)s and version = any(%(versions)s) and committed_at <= %(before)s
 
 -- mirror_notify --
 -- Wake a reconciler that waits.
