@@ -26,6 +26,7 @@ from deltasql.mirror.replay import Log, replay
 from deltasql.objects import Directory
 from tests.ageing import age
 from tests.factories import add, remove
+from tests.servers import wait_until
 
 Make = Callable[..., deltasql.Table]
 
@@ -142,8 +143,9 @@ class TestModes:
             stage(off, table)
             assert not log_of(table).exists()
             assert state_of(off, table).lag_versions == 2
-            assert off.mirror.run() == []
-            assert off.mirror.validate(table.name) == ["versions 0 to 1 are not published: mirror.mode is off"]
+            [report] = off.mirror.run()
+            assert report.error == "versions 0 to 1 are not published: mirror.mode is off"
+            assert off.mirror.validate(table.name) == [report.error]
             with deltasql.connect(url) as on:
                 assert [(r.table, r.versions, r.error) for r in on.mirror.run()] == [("shop.t", (0, 1), None)]
             assert commit_file(table, 0).exists()
@@ -378,6 +380,41 @@ class TestFailures:
         assert state_of(lake, table).lag_versions == 1
         stage(lake, table)
         assert state_of(lake, table).published == 2
+
+
+class TestRunning:
+    def test_tries_at_once_what_is_not_due(self, make_table: Make, other_lake: Callable[..., deltasql.Lake]) -> None:
+        lake = other_lake(mirror__retry_backoff_base="1h")
+        table = lake.table(make_table().id)
+        foreign = b'{"commitInfo":{"operation":"WRITE","engineInfo":"other/1"}}\n'
+        commit_file(table, 1).write_bytes(foreign)
+        stage(lake, table)
+        for attempts in (2, 3):
+            [report] = [r for r in lake.mirror.run() if r.table == table.name]
+            assert "WRITE by other/1" in (report.error or "")
+            assert state_of(lake, table).attempts == attempts
+        lake.mirror._pass(look_ahead=True)  # as the one that watches does
+        assert state_of(lake, table).attempts == 3
+        commit_file(table, 1).unlink()
+        assert [r.versions for r in lake.mirror.run() if r.table == table.name] == [(1,)]
+
+    def test_waits_for_another_publisher(
+        self, make_table: Make, other_lake: Callable[..., deltasql.Lake], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Which is no failure, as long as it comes to an end."""
+        lake = other_lake(transaction__lock_timeout="1s")
+        table = lake.table(make_table().id)
+        with hanging(table, monkeypatch) as goes_on:
+            writer = threading.Thread(target=stage, args=(lake, table))
+            writer.start()
+            wait_until(lambda: goes_on.at_work.is_set(), 20)
+            [report] = [r for r in lake.mirror.run() if r.table == table.name]
+            assert "holds the table's lock" in (report.error or "")
+            assert lake.mirror.validate(table.name) == []
+            threading.Timer(0.3, goes_on.set).start()
+            assert [r for r in lake.mirror.run() if r.table == table.name] == []
+            writer.join(20)
+        assert state_of(lake, table).published == 1
 
 
 class TestCheckpoints:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TypeVar
 
 from deltasql.core.canonical import commit_bytes
-from deltasql.errors import DatabaseError, DeltaSqlError, MirrorFailure, TableNotFound, UsageError
+from deltasql.errors import CommitTimeout, DatabaseError, DeltaSqlError, MirrorFailure, TableNotFound, UsageError
 from deltasql.mirror.alerts import Alerts
 from deltasql.mirror.checkpoints import Checkpoints
 from deltasql.mirror.layout import LOG, any_version, commit_path
@@ -248,17 +248,28 @@ class Mirror:
         return self._metrics.text()
 
     def run(self) -> list[MirrorReport]:
-        """One pass of the reconciler: publish what is open and due, write checkpoints that are due, and look for
-        versions in the log that the database does not have."""
-        return self._pass(look_ahead=True)
+        """One pass of the reconciler, at once: publish what is open, whether or not its next attempt is due, write
+        checkpoints that are due, and look for versions in the log that the database does not have. What stays
+        unpublished is reported with the reason."""
+        before = {status.table_id: status.version for status in self.status()}
+        reports = self._pass(look_ahead=True, now=True)
+        told = {report.table for report in reports if report.error}
+        return [
+            *reports,
+            *(
+                MirrorReport(status.table, error=_unpublished(status))
+                for status in self.status()
+                if status.published < before.get(status.table_id, -1) and status.table not in told
+            ),
+        ]
 
-    def _pass(self, *, look_ahead: bool) -> list[MirrorReport]:
+    def _pass(self, *, look_ahead: bool, now: bool = False) -> list[MirrorReport]:
         tables = self._tables()
         statuses = self.status()
         wanted = {table.id for table in self._outbox.due()}
         wanted |= {s.table_id for s in statuses if look_ahead or self._checkpoint_due(tables.get(s.table_id), s)}
         chosen = [table for table_id, table in tables.items() if table_id in wanted]
-        work = partial(self._reconcile, look_ahead=look_ahead)
+        work = partial(self._reconcile, look_ahead=look_ahead, now=now)
         reports = self._side_by_side(work, chosen, self._config["mirror.reconcile_concurrency"])
         told = [*reports, self._reconcile_manifests(clean=look_ahead), *(_unread(statuses) if look_ahead else ())]
         return [r for r in told if r.versions or r.error or r.checkpoint is not None]
@@ -321,13 +332,15 @@ class Mirror:
             return "off"
         return mode
 
-    def _reconcile(self, table: MirroredTable, *, look_ahead: bool) -> MirrorReport:
+    def _reconcile(self, table: MirroredTable, *, look_ahead: bool, now: bool = False) -> MirrorReport:
         try:
-            result = self._publisher.publish(table)
+            result = self._publisher.publish(table, wait=now, now=now)
             self._report(result)
             error = result.failure.error if result.failure else self._ahead(table) if look_ahead else None
-            checkpoint = self._checkpoints.write_due(table)
-        except DatabaseError:
+            checkpoint = self._checkpoints.write_due(table, now=now)
+        except DatabaseError as problem:
+            if now and isinstance(problem, CommitTimeout):
+                return MirrorReport(table.name, error=f"not published in time: {problem}")
             raise
         except DeltaSqlError as problem:
             _log.warning("table %s: %s", table.name, problem)
