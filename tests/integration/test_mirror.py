@@ -411,6 +411,8 @@ class TestRunning:
             [report] = [r for r in lake.mirror.run() if r.table == table.name]
             assert "holds the table's lock" in (report.error or "")
             assert lake.mirror.validate(table.name) == []
+            with pytest.raises(deltasql.CommitTimeout):
+                lake.mirror.repair(table.name)
             threading.Timer(0.3, goes_on.set).start()
             assert [r for r in lake.mirror.run() if r.table == table.name] == []
             writer.join(20)
