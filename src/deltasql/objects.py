@@ -85,6 +85,11 @@ class Directory:
         self._patient: dict[int, obstore.store.ObjectStore] = {}
         self._conditional = True
 
+    @property
+    def is_local(self) -> bool:
+        """Is it a directory of this machine?"""
+        return self._local is not None
+
     def patience(self, size: int) -> int:
         """How many seconds longer than a small body one of some size may take."""
         if size <= _SMALL or isinstance(self._store, LocalStore | MemoryStore):

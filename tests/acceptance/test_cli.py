@@ -27,9 +27,9 @@ Make = Callable[..., deltasql.Table]
 
 
 def deltasql_command(
-    *arguments: str, cwd: Path | None = None, url: str | None = None
+    *arguments: str, cwd: Path | None = None, url: str | None = None, width: int = 100
 ) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "COLUMNS": "100", **({"DELTASQL_URL": url} if url else {})}
+    environment = {**os.environ, "COLUMNS": str(width), **({"DELTASQL_URL": url} if url else {})}
     command = [str(Path(sys.executable).with_name("deltasql")), *arguments]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=600)
 
@@ -172,6 +172,33 @@ class TestMirror:
         ], done.stderr
         assert json.loads(again.stdout) == []
         assert (tmp_path / f"t/_delta_log/{0:020d}.json").exists()
+
+    def test_what_stays_unpublished_is_told_however_often_one_asks(self, tmp_path: Path) -> None:
+        url = f"deltasql://embedded/{tmp_path}/own"
+        with deltasql.connect(url, config={"mirror.retry_backoff_base": "1h"}) as lake:
+            table = lake.create_table("shop.orders", "id BIGINT", location=str(tmp_path / "orders"))
+            foreign = tmp_path / f"orders/_delta_log/{1:020d}.json"
+            foreign.write_text('{"commitInfo":{"operation":"WRITE","engineInfo":"other/1"}}\n')
+            table.append(pa.table({"id": [1]}))
+            off = lake.create_table("shop.private", "id BIGINT", properties={"deltasql.mirror.mode": "off"})
+            runs = [deltasql_command("mirror", "run", url=url, width=80) for _ in range(2)]
+            told = deltasql_command("mirror", "run", "--json", url=url)
+            status = deltasql_command("mirror", "status", url=url, width=80)
+            validated = deltasql_command("mirror", "validate", table.name, url=url)
+            repaired = deltasql_command("mirror", "repair", table.name, url=url)
+        for done in (*runs, told, validated, repaired):
+            assert done.returncode == 1
+        assert "WRITE by other/1" in repaired.stderr
+        assert "published." not in runs[0].stdout
+        assert {row["table"] for row in json.loads(told.stdout) if row["error"]} == {table.name, off.name}
+        assert "shop.private: version 0 is not published: mirror.mode is off" in runs[1].stdout
+        for done in (*runs, status):
+            assert all(len(line) <= 80 for line in done.stdout.splitlines())
+            # A paragraph, in which only lines end.
+            assert "Nothing was overwritten. If that commit is not wanted" in " ".join(done.stdout.split())
+        [row] = [line.split() for line in status.stdout.splitlines() if line.startswith(" shop.orders ")]
+        assert (row[:5], row[-1]) == (["shop.orders", "sync", "1", "0", "-1"], "FAILED")
+        assert re.search(r"^shop\.orders: after \d attempts: ", status.stdout, re.M)
 
     def test_watching_ends_when_interrupted(self, lake: deltasql.Lake, make_table: Make) -> None:
         port = free_port()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +24,9 @@ import deltasql
 from deltasql.mirror.hint import checksum
 from deltasql.mirror.replay import Log, replay
 from deltasql.objects import Directory
+from tests.ageing import age
 from tests.factories import add, remove
+from tests.servers import wait_until
 
 Make = Callable[..., deltasql.Table]
 
@@ -139,7 +143,9 @@ class TestModes:
             stage(off, table)
             assert not log_of(table).exists()
             assert state_of(off, table).lag_versions == 2
-            assert off.mirror.run() == []
+            [report] = off.mirror.run()
+            assert report.error == "versions 0 to 1 are not published: mirror.mode is off"
+            assert off.mirror.validate(table.name) == [report.error]
             with deltasql.connect(url) as on:
                 assert [(r.table, r.versions, r.error) for r in on.mirror.run()] == [("shop.t", (0, 1), None)]
             assert commit_file(table, 0).exists()
@@ -202,6 +208,22 @@ class TestCollisions:
         commit_file(table, 1).write_bytes(whole[:kept])
         lake.mirror.repair(table.name, version=1)
         assert commit_file(table, 1).read_bytes() == whole
+
+    def test_a_foreign_commit_at_our_version_is_told(
+        self, make_table: Make, other_lake: Callable[..., deltasql.Lake]
+    ) -> None:
+        lake = other_lake(mirror__retry_backoff_base="1h")  # nobody but this test tries again
+        table = lake.table(make_table(schema="id BIGINT").id)
+        table.append(pa.table({"id": [1]}))
+        write_deltalake(table.location, pa.table({"id": [2]}), mode="append")
+        assert table.append(pa.table({"id": [3]})).version == 2
+        told = lake.mirror.validate(table.name)
+        assert any(f"{commit_file(table, 2).name} holds another commit (WRITE by delta-rs" in text for text in told)
+        assert any(text.startswith("version 2 is not published: ") for text in told)
+        for path in (commit_file(table, 2), *log_of(table).glob("*.crc")):
+            path.unlink()
+        lake.mirror.repair(table.name)
+        assert lake.mirror.validate(table.name) == []
 
     def test_a_log_ahead_of_the_database(
         self, lake: deltasql.Lake, make_table: Make, caplog: pytest.LogCaptureFixture
@@ -327,13 +349,74 @@ class TestFailures:
             stage(lake, table)
         commit_file(table, 2).unlink()
         commit_file(table, 3).unlink()
-        fresh = other_lake()
-        stage(fresh, table)
+        stage(other_lake(), table)
         assert "mirror repair" in (state_of(lake, table).error or "")
         assert not commit_file(table, 4).exists()
         assert lake.mirror.validate(table.name)
         assert lake.mirror.repair(table.name).versions == (2, 3, 4)
         assert lake.mirror.validate(table.name) == []
+
+    def test_a_log_that_vanishes_under_its_publisher(self, lake: deltasql.Lake, make_table: Make) -> None:
+        table = make_table()
+        stage(lake, table)
+        shutil.rmtree(log_of(table))
+        stage(lake, table)
+        assert not commit_file(table, 2).exists()
+        assert "mirror repair" in (state_of(lake, table).error or "")
+        assert lake.mirror.repair(table.name).versions == (0, 1, 2)
+        assert DeltaTable(table.location).version() == 2
+
+    def test_what_was_never_tried_is_due(self, make_table: Make, other_lake: Callable[..., deltasql.Lake]) -> None:
+        """As a publisher leaves it that dies before it says what it has done."""
+        lake = other_lake(mirror__retry_backoff_base="1h")
+        table = lake.table(make_table().id)
+        stage(lake, table)
+        with psycopg.connect(lake.dsn, autocommit=True) as connection:
+            connection.execute(
+                "update deltasql.dl_mirror_status set status = 'PENDING', json_written = false where table_key = %s "
+                "and version = 1 and last_attempt_at is not null",
+                [table.state().table_key],
+            )
+        assert state_of(lake, table).lag_versions == 1
+        stage(lake, table)
+        assert state_of(lake, table).published == 2
+
+
+class TestRunning:
+    def test_tries_at_once_what_is_not_due(self, make_table: Make, other_lake: Callable[..., deltasql.Lake]) -> None:
+        lake = other_lake(mirror__retry_backoff_base="1h")
+        table = lake.table(make_table().id)
+        foreign = b'{"commitInfo":{"operation":"WRITE","engineInfo":"other/1"}}\n'
+        commit_file(table, 1).write_bytes(foreign)
+        stage(lake, table)
+        for attempts in (2, 3):
+            [report] = [r for r in lake.mirror.run() if r.table == table.name]
+            assert "WRITE by other/1" in (report.error or "")
+            assert state_of(lake, table).attempts == attempts
+        lake.mirror._pass(look_ahead=True)  # as the one that watches does
+        assert state_of(lake, table).attempts == 3
+        commit_file(table, 1).unlink()
+        assert [r.versions for r in lake.mirror.run() if r.table == table.name] == [(1,)]
+
+    def test_waits_for_another_publisher(
+        self, make_table: Make, other_lake: Callable[..., deltasql.Lake], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Which is no failure, as long as it comes to an end."""
+        lake = other_lake(transaction__lock_timeout="1s")
+        table = lake.table(make_table().id)
+        with hanging(table, monkeypatch) as goes_on:
+            writer = threading.Thread(target=stage, args=(lake, table))
+            writer.start()
+            wait_until(lambda: goes_on.at_work.is_set(), 20)
+            [report] = [r for r in lake.mirror.run() if r.table == table.name]
+            assert "holds the table's lock" in (report.error or "")
+            assert lake.mirror.validate(table.name) == []
+            with pytest.raises(deltasql.CommitTimeout):
+                lake.mirror.repair(table.name)
+            threading.Timer(0.3, goes_on.set).start()
+            assert [r for r in lake.mirror.run() if r.table == table.name] == []
+            writer.join(20)
+        assert state_of(lake, table).published == 1
 
 
 class TestCheckpoints:
@@ -403,7 +486,8 @@ class TestCheckpoints:
             commit_file(table, version).unlink()
         directory = Directory(table.location, {})
         assert replay(directory, Log.of(directory), 3).files.keys() == {("back", None), ("stays", None)}
-        assert lake.mirror.validate(table.name) == []
+        [difference] = lake.mirror.validate(table.name)  # the contents are the same
+        assert "commit files up to version 3" in difference
 
     def test_the_hint_never_goes_back(self, lake: deltasql.Lake, make_table: Make) -> None:
         table = make_table()
@@ -414,25 +498,36 @@ class TestCheckpoints:
         lake.mirror._checkpoints.write(mirrored, 2)
         assert json.loads((log_of(table) / "_last_checkpoint").read_text())["version"] == 4
 
-    def test_old_log_files_go_only_behind_a_checkpoint(
-        self, lake: deltasql.Lake, make_table: Make, other_lake: Callable[..., deltasql.Lake]
-    ) -> None:
-        import os
-
+    def test_old_log_files_go_only_behind_a_checkpoint(self, lake: deltasql.Lake, make_table: Make) -> None:
+        """After each checkpoint, however soon the one before it was."""
         table = make_table(properties={"delta.checkpointInterval": "2", "delta.logRetentionDuration": "interval 1 day"})
-        for _ in range(4):
+        for first in (4, 10):
+            for _ in range(2):
+                stage(lake, table)
+                stage(lake, table)
+                lake.mirror.settle()
+            age(lake, table)
+            stage(lake, table)
+            stage(lake, table)
+            lake.mirror.settle()
+            names = sorted(p.name for p in log_of(table).glob("0*"))
+            assert names[:2] == [f"{first:020d}.checkpoint.parquet", f"{first:020d}.json"]
+            assert lake.mirror.validate(table.name) == []
+
+    def test_files_of_young_commits_stay_whatever_their_time(self, lake: deltasql.Lake, make_table: Make) -> None:
+        """A store's clock, or a copy, may give a file any time."""
+        table = make_table(
+            properties={"delta.checkpointInterval": "2", "delta.logRetentionDuration": "interval 0 days"}
+        )
+        for _ in range(3):
             stage(lake, table)
         lake.mirror.settle()
         for path in log_of(table).iterdir():
             os.utime(path, (0, 0))
-        tomorrow = other_lake()  # which has not cleaned this log today
-        for _ in range(2):
-            stage(tomorrow, table)
-        tomorrow.mirror.settle()
-        names = sorted(p.name for p in log_of(table).glob("0*"))
-        assert names[0] == f"{4:020d}.checkpoint.parquet"
-        assert f"{4:020d}.json" in names
-        assert lake.mirror.validate(table.name) == []
+        stage(lake, table)
+        lake.mirror.settle()
+        assert state_of(lake, table).checkpoint == 4
+        assert commit_file(table, 0).exists()
 
     def test_status_tells_why_a_checkpoint_is_missing(
         self, make_table: Make, other_lake: Callable[..., deltasql.Lake]
@@ -584,6 +679,31 @@ class TestWatching:
         for name in ("mirror_publish_seconds_count", "mirror_failures_total", "mirror_checkpoint_seconds_count"):
             assert name in text
         assert f'mirror_lag_seconds{{table="{table.name}"}} 0.0' in text
+
+
+class hanging:
+    """Publishing a table hangs until it is told to go on."""
+
+    def __init__(self, table: deltasql.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.at_work, self._goes_on = threading.Event(), threading.Event()
+        original = Directory.put_if_absent
+
+        def slow(directory: Directory, path: str, data: bytes) -> bool:
+            if directory.location == table.location:
+                self.at_work.set()
+                assert self._goes_on.wait(60)
+            return original(directory, path, data)
+
+        monkeypatch.setattr(Directory, "put_if_absent", slow)
+
+    def set(self) -> None:
+        self._goes_on.set()
+
+    def __enter__(self) -> hanging:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.set()
 
 
 class webhook:

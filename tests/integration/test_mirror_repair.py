@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +19,8 @@ from deltalake import DeltaTable, write_deltalake
 import deltasql
 from deltasql.mirror import validate as validation
 from deltasql.mirror.hint import checksum
-from tests.integration.test_mirror import commit_file, log_of, stage, state_of
+from tests.ageing import age
+from tests.integration.test_mirror import commit_file, hanging, log_of, stage, state_of
 from tests.servers import wait_until
 
 Make = Callable[..., deltasql.Table]
@@ -119,8 +121,9 @@ class TestCheckpoints:
         is_whole(lake, table)
 
     def test_one_that_is_gone_from_a_log_that_was_cleaned(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
-        clean(table, 4)
+        clean(lake, table, 4)
         checkpoint_file(table, 4).unlink()
+        assert checkpoint_file(table, 4).name in str(lake.mirror.validate(table.name))
         assert lake.mirror.repair(table.name).versions == ()
         assert not commit_file(table, 0).exists()
         is_whole(lake, table)
@@ -180,8 +183,9 @@ class TestCheckpoints:
         assert checkpoint_file(table, 4).stat().st_mtime_ns == before
 
 
-def clean(table: deltasql.Table, before: int) -> None:
+def clean(lake: deltasql.Lake, table: deltasql.Table, before: int) -> None:
     """As the clean-up of old log files does."""
+    age(lake, table, SCHEMA)
     for version in range(before):
         commit_file(table, version).unlink()
         checkpoint_file(table, version).unlink(missing_ok=True)
@@ -189,7 +193,9 @@ def clean(table: deltasql.Table, before: int) -> None:
 
 class TestVersions:
     def test_one_that_was_cleaned_up_is_refused(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
-        clean(table, 4)
+        clean(lake, table, 4)
+        assert lake.mirror.validate(table.name) == []
+        assert lake.mirror.repair(table.name).versions == ()
         for version in (0, 2, 3):
             with pytest.raises(deltasql.ValidationError, match="begins at version 4"):
                 lake.mirror.repair(table.name, version=version)
@@ -211,11 +217,88 @@ class TestVersions:
         is_whole(lake, table)
 
     def test_all_behind_the_checkpoint_are_gone(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
+        age(lake, table, SCHEMA)
         for version in range(6):
             commit_file(table, version).unlink()
         assert lake.mirror.repair(table.name).versions == (4, 5)
         is_whole(lake, table)
         stage(lake, table)
+        lake.mirror.settle()
+        is_whole(lake, table)
+
+    def test_young_ones_come_back_without_any_log(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
+        before = {path.name: path.read_bytes() for path in log_of(table).glob("*.json")}
+        shutil.rmtree(log_of(table))
+        assert lake.mirror.repair(table.name).versions == (0, 1, 2, 3, 4, 5)
+        assert {path.name: path.read_bytes() for path in log_of(table).glob("*.json")} == before
+        is_whole(lake, table)
+
+    def test_old_ones_come_back_from_the_checkpoint_on_that_young_ones_need(
+        self, lake: deltasql.Lake, table: deltasql.Table
+    ) -> None:
+        age(lake, table, SCHEMA)
+        for _ in range(3):
+            stage(lake, table)
+        lake.mirror.settle()
+        shutil.rmtree(log_of(table))
+        assert lake.mirror.repair(table.name).versions == (4, 5, 6, 7, 8)
+        assert [DeltaTable(table.location, version=v).version() for v in range(4, 9)] == [4, 5, 6, 7, 8]
+        is_whole(lake, table)
+
+    def test_one_before_the_checkpoint(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
+        commit_file(table, 0).unlink()
+        [difference] = lake.mirror.validate(table.name)
+        assert difference == f"_delta_log/{commit_file(table, 0).name} is gone"
+        assert lake.mirror.repair(table.name).versions == (0,)
+        assert DeltaTable(table.location, version=1).version() == 1
+        is_whole(lake, table)
+        commit_file(table, 1).unlink()
+        commit_file(table, 2).unlink()
+        [difference] = lake.mirror.validate(table.name)
+        assert difference.endswith("is gone, and so are the commit files up to version 2")
+        assert lake.mirror.repair(table.name, version=1).versions == (1,)
+        assert lake.mirror.repair(table.name).versions == (2,)
+        is_whole(lake, table)
+
+    def test_all_if_the_log_is_never_cleaned(self, lake: deltasql.Lake, make_table: Make) -> None:
+        made = make_table(properties={"delta.checkpointInterval": "2", "delta.enableExpiredLogCleanup": "false"})
+        for _ in range(2):
+            stage(lake, made)
+        lake.mirror.settle()
+        age(lake, made, SCHEMA)
+        commit_file(made, 0).unlink()
+        assert lake.mirror.repair(made.name).versions == (0,)
+        is_whole(lake, made)
+
+    @pytest.mark.parametrize("kept", [0, 100])
+    @pytest.mark.parametrize("version", [1, 5])
+    def test_files_cut_short_are_completed(
+        self, lake: deltasql.Lake, table: deltasql.Table, version: int, kept: int
+    ) -> None:
+        whole = commit_file(table, version).read_bytes()
+        commit_file(table, version).write_bytes(whole[:kept])
+        assert f"_delta_log/{commit_file(table, version).name} is cut short" in lake.mirror.validate(table.name)
+        assert lake.mirror.repair(table.name).versions == (version,)
+        assert commit_file(table, version).read_bytes() == whole
+        is_whole(lake, table)
+
+    @pytest.mark.parametrize("version", [1, 5])
+    def test_files_of_another_writer_are_told_and_the_others_mended(
+        self, lake: deltasql.Lake, table: deltasql.Table, version: int
+    ) -> None:
+        ours = commit_file(table, version).read_bytes()
+        other = ours.replace(b'"timestamp":1', b'"timestamp":2')  # as long as ours
+        commit_file(table, version).write_bytes(other)
+        commit_file(table, 3).unlink()
+        assert f"{commit_file(table, version).name} holds another commit" in str(lake.mirror.validate(table.name))
+        with pytest.raises(deltasql.MirrorConflict, match="Nothing was overwritten") as caught:
+            lake.mirror.repair(table.name)
+        assert caught.value.version == version
+        assert commit_file(table, version).read_bytes() == other
+        assert commit_file(table, 3).exists()
+        stage(lake, table)
+        assert (state_of(lake, table).status, state_of(lake, table).published) == ("SUCCESS", 6)
+        commit_file(table, version).write_bytes(ours)
         lake.mirror.settle()
         is_whole(lake, table)
 
@@ -254,6 +337,40 @@ class TestValidate:
         stray.write_text("{}")
         [difference] = lake.mirror.validate(table.name)
         assert stray.name in difference
+
+    def test_versions_on_their_way_are_no_difference(
+        self, lake: deltasql.Lake, make_table: Make, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        plain = make_table()
+        with hanging(plain, monkeypatch) as goes_on:
+            writer = threading.Thread(target=stage, args=(lake, plain))
+            writer.start()
+            assert goes_on.at_work.wait(20)
+            commit_file(plain, 1).touch()
+            assert state_of(lake, plain).lag_versions == 1
+            assert lake.mirror.validate(plain.name) == []
+            goes_on.set()
+            writer.join(20)
+        is_whole(lake, plain)
+
+    def test_a_clean_up_meanwhile_is_no_difference(
+        self, lake: deltasql.Lake, table: deltasql.Table, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        age(lake, table, SCHEMA)
+        listed = validation.Log.of
+
+        def torn(directory: Any) -> Any:
+            """A listing that has read the first name when the files go."""
+            monkeypatch.setattr(validation.Log, "of", listed)
+            before = listed(directory)
+            for version in range(4):
+                commit_file(table, version).unlink()
+                checkpoint_file(table, version).unlink(missing_ok=True)
+            after = listed(directory)
+            return validation.Log({0: before.commits[0]} | dict(after.commits), after.checkpoints, after.strays)
+
+        monkeypatch.setattr(validation.Log, "of", torn)
+        assert lake.mirror.validate(table.name) == []
 
     def test_a_commit_meanwhile_is_no_difference(
         self, lake: deltasql.Lake, table: deltasql.Table, monkeypatch: pytest.MonkeyPatch

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from deltasql.catalog import Lake, connect, open_store
 from deltasql.cli import demo as demo_job
 from deltasql.cli.processes import interruptible, serve_metrics
-from deltasql.cli.render import show_fields, show_json, show_rows, size
+from deltasql.cli.render import show_fields, show_json, show_paragraphs, show_rows, size
 from deltasql.errors import DeltaSqlError
 from deltasql.mirror import MirrorReport
 
@@ -240,15 +240,24 @@ def mirror() -> None:
 def mirror_status(ctx: click.Context, as_json: bool) -> None:
     """Show how far each table is published, and what went wrong last."""
     found = [asdict(status) for status in _lake(ctx).mirror.status()]
-    names = ("table", "mode", "version", "published", "checkpoint", "lag", "status", "attempts", "error")
+    names = ("table", "mode", "version", "published", "checkpoint", "lag", "status")
     short = [{name: (row | {"lag": _lag(row)})[name] for name in names} for row in found]
     show_rows(found if as_json else short, as_json=as_json, empty="No tables yet.")
+    if not as_json:
+        show_paragraphs({row["table"]: _problem(row) for row in found if row["error"]})
+
+
+def _problem(status: Mapping[str, Any]) -> str:
+    """The last error of a table, and after how many attempts."""
+    count = status["attempts"]
+    return f"after {count} attempt{'s' if count != 1 else ''}: {status['error']}" if count else status["error"]
 
 
 def _lag(status: Mapping[str, Any]) -> str | None:
     """How far behind a table is, in versions and in time."""
-    count = status["lag_versions"]
-    return f"{count} version{'s' if count != 1 else ''}, {status['lag_seconds']:g} s" if count else None
+    count, seconds = status["lag_versions"], status["lag_seconds"]
+    age = f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.1f}"
+    return f"{count} version{'s' if count != 1 else ''}, {age} s" if count else None
 
 
 @mirror.command("run")
@@ -261,7 +270,8 @@ def _lag(status: Mapping[str, Any]) -> str | None:
 @_json
 @click.pass_context
 def mirror_run(ctx: click.Context, watch: bool, metrics_port: int | None, as_json: bool) -> None:
-    """Publish what is not published yet, and write the checkpoints that are due."""
+    """Publish what is not published yet, and write the checkpoints that are due; exit code 1 if
+    something stays unpublished."""
     lake = _lake(ctx)
     if not watch:
         reports = lake.mirror.run()
@@ -281,7 +291,7 @@ def mirror_run(ctx: click.Context, watch: bool, metrics_port: int | None, as_jso
 @_json
 @click.pass_context
 def mirror_repair(ctx: click.Context, table: str, version: int | None, as_json: bool) -> None:
-    """Publish versions whose files are missing, and try failed ones again."""
+    """Publish versions whose files are missing or cut short, and try failed ones again."""
     _show_reports([_lake(ctx).mirror.repair(table, version)], as_json=as_json)
 
 
@@ -303,8 +313,10 @@ def mirror_validate(ctx: click.Context, table: str | None, every: bool, as_json:
 
 def _show_reports(reports: Sequence[MirrorReport], *, as_json: bool) -> None:
     rows = [asdict(report) for report in reports]
-    short = [{**row, "versions": _ranges(row["versions"])} for row in rows]
+    short = [{"table": r.table, "versions": _ranges(r.versions), "checkpoint": r.checkpoint} for r in reports]
     show_rows(rows if as_json else short, as_json=as_json, empty="Everything is published.")
+    if not as_json:
+        show_paragraphs({report.table: report.error for report in reports if report.error})
 
 
 def _ranges(versions: Sequence[int]) -> str:

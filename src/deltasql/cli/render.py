@@ -41,6 +41,12 @@ def show_fields(fields: Mapping[str, Any]) -> None:
     _console().print(table)
 
 
+def show_paragraphs(texts: Mapping[str, str]) -> None:
+    """What is too long for a table, below it: a paragraph for each thing, by name."""
+    for name, text in texts.items():
+        _console().print(f"{name}: {text}\n")
+
+
 def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name in rows[0]:

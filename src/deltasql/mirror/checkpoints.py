@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -19,18 +19,12 @@ from deltasql.core.intervals import property_interval
 from deltasql.errors import UsageError
 from deltasql.mirror.checkpoint import write_checkpoint
 from deltasql.mirror.hint import decode_hint, encode_hint
-from deltasql.mirror.layout import (
-    LAST_CHECKPOINT,
-    LOG,
-    any_version,
-    checkpoint_path,
-    checkpoint_version,
-    commit_version,
-)
+from deltasql.mirror.layout import LAST_CHECKPOINT, checkpoint_path
 from deltasql.mirror.metrics import Metrics
 from deltasql.mirror.origin import Origin, Written, found
 from deltasql.mirror.publisher import Directories
 from deltasql.mirror.replay import Log
+from deltasql.mirror.retention import clean_log, retained_from
 from deltasql.objects import Directory
 from deltasql.store import Store
 from deltasql.store.outbox import MirroredTable
@@ -38,7 +32,6 @@ from deltasql.store.outbox import MirroredTable
 _log = logging.getLogger(__name__)
 
 _WEEK = timedelta(days=7)
-_LOG_RETENTION = timedelta(days=30)
 _LONGEST_PAUSE = 300.0
 
 
@@ -52,8 +45,6 @@ class Checkpoints:
         self._metrics = metrics
         self._failures: dict[int, tuple[int, float]] = {}
         """Per table: how often in a row it failed, and when it may be tried again."""
-        self._cleaned: dict[int, datetime] = {}
-        """Per table: the moment up to which its log was cleaned."""
 
     def due(self, table: MirroredTable) -> int | None:
         """The version that wants a checkpoint: the last multiple of the interval that is published and has none."""
@@ -98,11 +89,9 @@ class Checkpoints:
         self._clean(table)
 
     def _clean(self, table: MirroredTable) -> None:
-        """Clean the log once for each moment: what is written after it is never too old for it."""
         before = retained_from(table.properties)
-        if before is not None and self._cleaned.get(table.key) != before:
-            clean_log(self._directories.of(table), before)
-            self._cleaned[table.key] = before
+        if before is not None:
+            clean_log(self._directories.of(table), self._outbox, table, before)
 
     def write(self, table: MirroredTable, version: int) -> None:
         """Write the checkpoint of a published version unless it is there, and have readers find it."""
@@ -115,9 +104,9 @@ class Checkpoints:
             directory.put(LAST_CHECKPOINT, encode_hint(version, written.num_actions, size, written.num_adds))
         self._outbox.checkpointed(table, version)
 
-    def repair(self, table: MirroredTable, after: int = -1) -> int | None:
-        """Write anew what is not ours among the checkpoints after a version, and the last one if it is gone; have the
-        hint name one that is there. The last version that was written."""
+    def repair(self, table: MirroredTable, after: int = -1, start: int = 0) -> int | None:
+        """Write anew what is not ours among the checkpoints after a version, and the last one if it is gone, as well as
+        the one that the log starts with; have the hint name one that is there. The last version that was written."""
         with self._outbox.checkpointing(table, wait=True):
             directory, published = self._directories.of(table), self._outbox.progress(table).published
             if published < 0:
@@ -127,6 +116,7 @@ class Checkpoints:
             wanted = {v for v in there if v > after and found(directory, self._origin(table, v)) is None}
             last = self.due_at(table, published, max(there, default=0))
             wanted |= {last} if last is not None else set()
+            wanted |= {start} if 0 < start <= published and start not in there else set()
             if not wanted and there and trusted_hint(directory, published) is None:
                 wanted = {max(there)}
             for version in sorted(wanted):
@@ -167,27 +157,3 @@ def trusted_hint(directory: Directory, published: int) -> int | None:
     if hinted is None or hinted > published or directory.size(checkpoint_path(hinted)) is None:
         return None
     return hinted
-
-
-def retained_from(properties: Mapping[str, str]) -> datetime | None:
-    """The midnight before which a log may be cleaned; none if it must not be."""
-    if properties.get("delta.enableExpiredLogCleanup", "true").lower() == "false":
-        return None
-    kept = property_interval(properties, "delta.logRetentionDuration", _LOG_RETENTION)
-    return (datetime.now(UTC) - kept).replace(hour=0, minute=0, second=0, microsecond=0)
-
-
-def clean_log(directory: Directory, before: datetime) -> list[str]:
-    """Delete what no reader needs: everything before the last checkpoint that is older than a moment."""
-    entries = [(version, entry) for entry in directory.list(LOG) if (version := any_version(entry.path)) is not None]
-    young = min((version for version, entry in entries if entry.modified > before), default=None)
-    limit = young - 1 if young is not None else max((v for v, _ in entries), default=-1)
-    commits = {v for _, entry in entries if (v := commit_version(entry.path)) is not None}
-    checkpoints = {v for _, entry in entries if (v := checkpoint_version(entry.path)) is not None}
-    usable = [v for v in checkpoints if v <= limit and v in commits]
-    hinted = decode_hint(directory.get(LAST_CHECKPOINT))
-    if not usable or hinted is None or hinted < max(usable):
-        return []
-    gone = [entry.path for version, entry in sorted(entries, key=lambda e: e[0]) if version < max(usable)]
-    directory.delete(gone)
-    return gone

@@ -14,15 +14,16 @@ from functools import partial
 from typing import TypeVar
 
 from deltasql.core.canonical import commit_bytes
-from deltasql.errors import DatabaseError, DeltaSqlError, MirrorFailure, UsageError, ValidationError
+from deltasql.errors import CommitTimeout, DatabaseError, DeltaSqlError, MirrorFailure, TableNotFound, UsageError
 from deltasql.mirror.alerts import Alerts
 from deltasql.mirror.checkpoints import Checkpoints
 from deltasql.mirror.layout import LOG, any_version, commit_path
 from deltasql.mirror.manifests import Manifests
 from deltasql.mirror.metrics import Metrics
 from deltasql.mirror.publisher import Directories, Published, Publisher
-from deltasql.mirror.replay import Log
-from deltasql.mirror.validate import differences
+from deltasql.mirror.repair import Repairs
+from deltasql.mirror.retention import kept_from
+from deltasql.mirror.validate import Stored, differences
 from deltasql.store import Landed, Store
 from deltasql.store.outbox import UNKNOWN_MODE, MirroredTable, MirrorStatus
 
@@ -32,6 +33,11 @@ _log = logging.getLogger(__name__)
 _LOOK_AHEAD_EVERY = 600.0
 
 _LONGEST_PAUSE = 60.0
+
+# A commit is published within milliseconds, behind others perhaps: after so many seconds in which nothing was, it waits
+# for somebody who does not come.
+_PATIENCE = 2.0
+_LOOK_EVERY = 0.1
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -58,6 +64,7 @@ class Mirror:
         self._metrics = Metrics(store.outbox)
         self._publisher = Publisher(store.outbox, self._directories, self._metrics)
         self._checkpoints = Checkpoints(store, self._directories, self._metrics)
+        self._repairs = Repairs(store.outbox, self._directories, self._publisher, self._checkpoints, self._report)
         self._alerts = Alerts(store.config["mirror.alert_webhook"])
         self._manifests = Manifests(store.outbox, store.config, options)
         self._lock = threading.Lock()
@@ -241,17 +248,28 @@ class Mirror:
         return self._metrics.text()
 
     def run(self) -> list[MirrorReport]:
-        """One pass of the reconciler: publish what is open and due, write checkpoints that are due, and look for
-        versions in the log that the database does not have."""
-        return self._pass(look_ahead=True)
+        """One pass of the reconciler, at once: publish what is open, whether or not its next attempt is due, write
+        checkpoints that are due, and look for versions in the log that the database does not have. What stays
+        unpublished is reported with the reason."""
+        before = {status.table_id: status.version for status in self.status()}
+        reports = self._pass(look_ahead=True, now=True)
+        told = {report.table for report in reports if report.error}
+        return [
+            *reports,
+            *(
+                MirrorReport(status.table, error=_unpublished(status))
+                for status in self.status()
+                if status.published < before.get(status.table_id, -1) and status.table not in told
+            ),
+        ]
 
-    def _pass(self, *, look_ahead: bool) -> list[MirrorReport]:
+    def _pass(self, *, look_ahead: bool, now: bool = False) -> list[MirrorReport]:
         tables = self._tables()
         statuses = self.status()
         wanted = {table.id for table in self._outbox.due()}
         wanted |= {s.table_id for s in statuses if look_ahead or self._checkpoint_due(tables.get(s.table_id), s)}
         chosen = [table for table_id, table in tables.items() if table_id in wanted]
-        work = partial(self._reconcile, look_ahead=look_ahead)
+        work = partial(self._reconcile, look_ahead=look_ahead, now=now)
         reports = self._side_by_side(work, chosen, self._config["mirror.reconcile_concurrency"])
         told = [*reports, self._reconcile_manifests(clean=look_ahead), *(_unread(statuses) if look_ahead else ())]
         return [r for r in told if r.versions or r.error or r.checkpoint is not None]
@@ -314,13 +332,15 @@ class Mirror:
             return "off"
         return mode
 
-    def _reconcile(self, table: MirroredTable, *, look_ahead: bool) -> MirrorReport:
+    def _reconcile(self, table: MirroredTable, *, look_ahead: bool, now: bool = False) -> MirrorReport:
         try:
-            result = self._publisher.publish(table)
+            result = self._publisher.publish(table, wait=now, now=now)
             self._report(result)
             error = result.failure.error if result.failure else self._ahead(table) if look_ahead else None
-            checkpoint = self._checkpoints.write_due(table)
-        except DatabaseError:
+            checkpoint = self._checkpoints.write_due(table, now=now)
+        except DatabaseError as problem:
+            if now and isinstance(problem, CommitTimeout):
+                return MirrorReport(table.name, error=f"not published in time: {problem}")
             raise
         except DeltaSqlError as problem:
             _log.warning("table %s: %s", table.name, problem)
@@ -351,43 +371,11 @@ class Mirror:
         return problem
 
     def repair(self, table: str, version: int | None = None) -> MirrorReport:
-        """Publish what is missing from the log, at once: one version, or all; write anew what is missing of its
-        checkpoints, or is not ours. Raises if that fails."""
+        """Publish at once what is missing from the log, or cut short: one version, or all; write anew what is missing
+        of its checkpoints, or is not ours. Raises if that fails, or if a commit file is another writer's."""
         found = self._find(table)
-        published = self._outbox.progress(found).published
-        if version is not None:
-            self._check_version(found, version)
-        wanted = [version] if version is not None else self._missing(found)
-        reopened = self._outbox.reopen(found, wanted)
-        self._outbox.retry(found)
-        self._publisher.forget(found)
-        result = self._publisher.publish(found, wait=True)
-        self._report(result)
-        if result.failure is not None:
-            if version in reopened and version not in result.versions:
-                # What was asked for is no reason to hold back the versions after it, which went on before.
-                self._outbox.close(found, version)
-            raise result.failure
-        after = -1 if version is None else published
-        return MirrorReport(found.name, tuple(result.versions), self._checkpoints.repair(found, after))
-
-    def _check_version(self, table: MirroredTable, version: int) -> None:
-        """Refuse to publish a version that there is not, or that the log does not need."""
-        progress = self._outbox.progress(table)
-        if not 0 <= version <= progress.head:
-            raise ValidationError(
-                f"table {table.name} has no version {version}: it has versions 0 to {progress.head}",
-                table=table.name,
-                value=version,
-            )
-        start = Log.of(self._directories.of(table)).start(progress.published)
-        if version < start:
-            raise ValidationError(
-                f"table {table.name}: the log begins at version {start}, behind a checkpoint; version {version} was "
-                f"cleaned up, no reader needs it, and it cannot be published again",
-                table=table.name,
-                value=version,
-            )
+        done = self._repairs.whole(found) if version is None else self._repairs.one(found, version)
+        return MirrorReport(found.name, *done)
 
     @contextmanager
     def finishing(self, table_key: int) -> Iterator[None]:
@@ -402,25 +390,40 @@ class Mirror:
             except Exception:  # the table is dropped all the same
                 _log.exception("table %s: what was open when it was dropped could not be published", table.name)
 
-    def _missing(self, table: MirroredTable) -> list[int]:
-        """Published versions whose files are gone, from the first one that a reader needs."""
-        progress, directory = self._outbox.progress(table), self._directories.of(table)
-        log = Log.of(directory)
-        if progress.checkpoint > 0 and 0 not in log.commits and not log.start(progress.published):
-            # The log was cleaned up behind a checkpoint that is gone: a new one stands for all that was before it.
-            self._checkpoints.repair(table)
-            log = Log.of(directory)
-        return [v for v in range(log.start(progress.published), progress.published + 1) if v not in log.commits]
-
     def validate(self, table: str) -> list[str]:
-        """Every difference between the database and the published log at the version published last."""
+        """Every difference between the database and the published log at the version published last, and which
+        versions nobody publishes."""
         found = self._find(table)
+        held_back = self._held_back(found)
         progress = partial(self._outbox.progress, found)
         published = progress().published
+        stored = Stored(
+            progress,
+            lambda log: kept_from(self._outbox, found, log, published),
+            partial(self._outbox.commits, found),
+        )
         if published < 0:
-            return [f"nothing of table {found.name} is published"]
+            return [*held_back, *differences(self._directories.of(found), None, stored)]
         with self._store.contents(found.id, published) as contents:
-            return differences(self._directories.of(found), contents, progress)
+            return [*held_back, *differences(self._directories.of(found), contents, stored)]
+
+    def _held_back(self, table: MirroredTable) -> list[str]:
+        """Says that versions are not published if the last attempt failed, or if nobody is at it and nothing happens
+        for a while: a commit that has just landed is about to be."""
+        deadline = time.monotonic() + _PATIENCE
+        first = status = self._status_of(table)
+        while _waits(status) and status.published == first.published and time.monotonic() < deadline:
+            time.sleep(_LOOK_EVERY)
+            status = self._status_of(table)
+        if _waits(status) and (status.published > first.published or self._outbox.is_publishing(table)):
+            return []
+        return [_unpublished(status)] if status.lag_versions else []
+
+    def _status_of(self, table: MirroredTable) -> MirrorStatus:
+        found = self._outbox.status(table.key)
+        if not found:
+            raise TableNotFound(table.name)
+        return found[0]
 
     def _find(self, table: str) -> MirroredTable:
         return self._outbox.tables(self._store.state(table).table_key)[0]
@@ -430,6 +433,22 @@ class Mirror:
             return []
         with ThreadPoolExecutor(min(width, len(items)), "deltasql-mirror") as pool:
             return list(pool.map(work, items))
+
+
+def _waits(status: MirrorStatus) -> bool:
+    """Are there versions to publish, of which none has failed?"""
+    return status.lag_versions > 0 and not status.attempts
+
+
+def _unpublished(status: MirrorStatus) -> str:
+    """Which versions are not published, and why."""
+    first, last = status.published + 1, status.version
+    which = f"version {first} is" if first == last else f"versions {first} to {last} are"
+    if status.mode == UNKNOWN_MODE or status.attempts:
+        why = status.error
+    else:
+        why = "mirror.mode is off" if status.mode == "off" else "nobody has tried to"
+    return f"{which} not published: {why}"
 
 
 def _unread(statuses: Iterable[MirrorStatus]) -> list[MirrorReport]:

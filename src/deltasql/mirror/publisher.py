@@ -11,11 +11,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import msgspec
-
 from deltasql.core.canonical import commit_bytes
 from deltasql.errors import DatabaseError, DeltaSqlError, MirrorConflict, MirrorFailure
-from deltasql.mirror.layout import LAST_CHECKPOINT, LOG, checkpoint_path, commit_path, commit_version
+from deltasql.mirror.commits import conflict, described, is_cut_short
+from deltasql.mirror.layout import checkpoint_path, commit_path
 from deltasql.mirror.metrics import Metrics
 from deltasql.objects import Directory
 from deltasql.store.outbox import OPEN_AT_ONCE, MirroredTable, OpenVersion, Outbox, Publishing
@@ -74,8 +73,10 @@ class Publisher:
         *,
         known: Mapping[int, Callable[[], bytes]] | None = None,
         wait: bool = False,
+        now: bool = False,
     ) -> Published:
-        """Publish everything that is open and due. `known` gives the bytes of versions that need not be read."""
+        """Publish everything that is open and due, with `now` what is not due yet as well. `known` gives the bytes of
+        versions that need not be read."""
         done: list[int] = []
         while True:
             with self._outbox.publishing(table, wait=wait) as session:
@@ -84,7 +85,7 @@ class Publisher:
                 batch = session.open()
                 if not batch:
                     return Published(table, done)
-                if not batch[0].due:
+                if not (now or batch[0].due):
                     return Published(table, done, busy=True)
                 failed = self._publish(session, table, batch, known or {}, done)
             if failed is not None:
@@ -151,35 +152,17 @@ class Publisher:
         there = directory.get(path, len(data))
         if there == data:
             return
-        if there is not None and data.startswith(there):
-            # Cut short: whole lines of ours name our transaction, and what is less than a line, or nothing at all, as a
-            # power cut leaves it on a local disk, is nobody's commit.
+        if there is not None and is_cut_short(there, data):
             directory.put(path, data)
             return
-        raise MirrorConflict(table.id, version, self._foreign(directory, table, version, there or b""), table.name)
-
-    def _foreign(self, directory: Directory, table: MirroredTable, version: int, there: bytes) -> str:
-        """Who took our version, and how to go on."""
-        ahead = max(
-            (v for e in directory.list(LOG, after=commit_path(version)) if (v := commit_version(e.path)) is not None),
-            default=version,
-        )
-        further = f", and the log goes on to version {ahead}" if ahead > version else ""
-        return (
-            f"{directory.location}/{commit_path(version)} holds another commit{_described(there)}{further}. A writer "
-            f"went past the database, or the database was restored from an older back-up. Nothing was overwritten. "
-            f"If that commit is not wanted, move the file out of {LOG}, with the commit files after it, the "
-            f"checkpoints and .crc files of these versions, and {LAST_CHECKPOINT}, and run "
-            f"`deltasql mirror repair {table.name}`; if it is, the rows it brought have to be written again through "
-            f"deltasql"
-        )
+        raise conflict(directory, table, version, described(there or b""))
 
     def _check_before(self, table: MirroredTable, version: int) -> None:
-        """A log with a gap is unreadable: the version before must be there, or a checkpoint that stands for it. One
-        look per table and process."""
-        if version == 0 or self._seen.get(table.key) == version - 1:
-            return
+        """A log with a gap is unreadable: the version before must be there, or a checkpoint that stands for it. A look
+        at a local directory costs nothing; in a store, what this process itself has put there is taken to be there."""
         directory = self._directories.of(table)
+        if version == 0 or (not directory.is_local and self._seen.get(table.key) == version - 1):
+            return
         before = (commit_path(version - 1), checkpoint_path(version - 1), checkpoint_path(version))
         if all(directory.size(path) is None for path in before):
             raise MirrorFailure(
@@ -200,13 +183,3 @@ def _check_order(table: MirroredTable, entry: OpenVersion) -> None:
             f"`deltasql mirror repair {table.name} --version={entry.version - 1}` puts it back if its commit is there",
             table.name,
         )
-
-
-def _described(data: bytes) -> str:
-    """What another writer says of its commit."""
-    try:
-        first = msgspec.json.decode(data.partition(b"\n")[0])
-        info = first["commitInfo"]
-        return f" ({info.get('operation', 'unknown operation')} by {info.get('engineInfo', 'an unknown engine')})"
-    except (msgspec.DecodeError, KeyError, TypeError, AttributeError):
-        return ""

@@ -59,7 +59,8 @@ def file_key(action: Add | Remove) -> FileKey:
 class Log:
     """The files of `_delta_log` that hold versions."""
 
-    commits: frozenset[int]
+    commits: Mapping[int, int]
+    """The sizes of the commit files, by version."""
     checkpoints: frozenset[int]
     strays: tuple[str, ...]
     """Files of a kind that readers trust and the mirror never writes: checksums, compactions, other checkpoints."""
@@ -67,19 +68,28 @@ class Log:
     @classmethod
     def of(cls, directory: Directory) -> Log:
         """List the log."""
-        paths = [entry.path for entry in directory.list(LOG)]
+        entries = list(directory.list(LOG))
+        paths = [entry.path for entry in entries]
         return cls(
-            frozenset(v for path in paths if (v := commit_version(path)) is not None),
+            {v: entry.size for entry in entries if (v := commit_version(entry.path)) is not None},
             frozenset(v for path in paths if (v := checkpoint_version(path)) is not None),
             tuple(
                 p for p in paths if any_version(p) is not None and commit_version(p) is checkpoint_version(p) is None
             ),
         )
 
-    def start(self, published: int) -> int:
-        """The first version whose commit belongs in the log; those before a checkpoint may have been cleaned up."""
-        checkpoints = [version for version in self.checkpoints if version <= published]
-        return min([*self.commits, max(checkpoints)]) if checkpoints else 0
+    def start(self, kept: int) -> int:
+        """The first version whose commit belongs in the log, if everything from one version on was kept: those before
+        it may have been cleaned up, which leaves no gap."""
+        return min([*self.commits, kept])
+
+    def missing(self, kept: int, published: int) -> list[int]:
+        """The published versions whose commit files belong in the log and are not there."""
+        return [version for version in range(self.start(kept), published + 1) if version not in self.commits]
+
+    def is_headless(self, kept: int) -> bool:
+        """Is the checkpoint gone that stands for everything that was cleaned up?"""
+        return 0 < kept == self.start(kept) and kept not in self.checkpoints
 
 
 def replay(directory: Directory, log: Log, version: int) -> Replayed:

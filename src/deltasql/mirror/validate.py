@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import pyarrow as pa
 
 from deltasql.core.actions import Add
 from deltasql.errors import DeltaSqlError
+from deltasql.mirror.commits import Commits, Fault, Kind, faults
 from deltasql.mirror.hint import decode_hint
-from deltasql.mirror.layout import LAST_CHECKPOINT, checkpoint_path
+from deltasql.mirror.layout import LAST_CHECKPOINT, checkpoint_path, commit_path
 from deltasql.mirror.replay import FileKey, Log, Replayed, file_key, replay
 from deltasql.objects import Directory
 from deltasql.store.contents import Contents
@@ -29,17 +32,72 @@ _FIELDS = (
 )
 
 
-def differences(directory: Directory, contents: Contents, progress: Callable[[], Progress]) -> list[str]:
-    """What is not the same in the log as in the database at a version. `progress` is asked after each look at the log,
-    which commits may have reached meanwhile."""
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What the database is asked about the log of a table."""
+
+    progress: Callable[[], Progress]
+    kept: Callable[[Log], int]
+    """The first version that no clean-up can have removed from a log."""
+    commits: Commits
+
+
+def differences(directory: Directory, contents: Contents | None, stored: Stored) -> list[str]:
+    """What is not the same in the log as in the database, whose contents are those of the version published last, if
+    there is one. How far commits have come is asked after each look at the log, which they may have reached
+    meanwhile."""
+    published = contents.version if contents is not None else -1
     log = Log.of(directory)
-    head = progress().head
-    found = [*_ahead(log, head), *_strays(directory, log, progress)]
+    head, kept = stored.progress().head, stored.kept(log)
+    wrong = _wrong_commits(directory, log, stored, kept, published=published, head=head)
+    found = [*_ahead(log, head), *_strays(directory, log, stored.progress), *_told(wrong)]
+    if log.is_headless(kept) and kept <= published:
+        found.append(f"{checkpoint_path(kept)} is gone, and the versions before it were cleaned up")
+    if contents is None:
+        return found
     try:
-        published = replay(directory, log, contents.version)
+        replayed = replay(directory, log, published)
     except DeltaSqlError as error:
-        return [*found, str(error)]
-    return [*found, *_compare(published, contents)]
+        is_told = any(commit_path(fault.version) in str(error) for fault in wrong)
+        return found if is_told else [*found, str(error)]
+    return [*found, *_compare(replayed, contents)]
+
+
+def _wrong_commits(
+    directory: Directory, log: Log, stored: Stored, kept: int, *, published: int, head: int
+) -> list[Fault]:
+    """Commit files that are gone, cut short or another writer's. Those after the version published last may be on
+    their way, and still be ours as far as they go."""
+    gone = set(log.missing(kept, published))
+    if gone:
+        # A clean-up that went on while the log was listed looks like a gap, but not twice.
+        again = Log.of(directory)
+        gone &= set(again.missing(stored.kept(again), published))
+    found = [Fault(version, Kind.GONE) for version in gone]
+    there = {version: size for version, size in log.commits.items() if version <= head}
+    for fault in faults(directory, there, stored.commits):
+        is_bad = {
+            Kind.FOREIGN: True,
+            Kind.CUT_SHORT: fault.version <= published,
+            Kind.GONE: kept <= fault.version <= published,
+        }
+        if is_bad[fault.kind]:
+            found.append(fault)
+    return sorted(found, key=lambda fault: fault.version)
+
+
+def _told(wrong: Sequence[Fault]) -> Iterator[str]:
+    """A line for each fault, and one for all commit files in a row that are gone."""
+    row: list[Fault] = []
+    for fault, following in zip_longest(wrong, wrong[1:]):
+        if fault.kind is not Kind.GONE:
+            yield str(fault)
+            continue
+        row.append(fault)
+        if following is None or following.kind is not Kind.GONE or following.version > fault.version + 1:
+            more = f", and so are the commit files up to version {fault.version}" if len(row) > 1 else ""
+            yield f"{row[0]}{more}"
+            row = []
 
 
 def _ahead(log: Log, head: int) -> Iterator[str]:

@@ -119,9 +119,26 @@ class Outbox:
             return Progress(-1, -1, -1)
         return Progress(row["current_version"], row["published"], row["checkpoint"])
 
-    def status(self) -> list[MirrorStatus]:
-        """Every table, by name."""
-        return [_status(row, self._config) for row in self._database.rows("mirror_status")]
+    def status(self, key: int | None = None) -> list[MirrorStatus]:
+        """Every table, by name, or one."""
+        return [_status(row, self._config) for row in self._database.rows("mirror_status", table_key=key)]
+
+    def retained(self, table: MirroredTable, before: datetime) -> tuple[int, int]:
+        """The first version that was committed after a moment, and the last checkpoint of a version before it, else
+        0."""
+        row = self._database.rows("mirror_retained", table_key=table.key, before=before)[0]
+        return row["young"], row["checkpoint"]
+
+    def last_before(self, table: MirroredTable, versions: Sequence[int], before: datetime) -> int | None:
+        """The last one of some versions that was committed by a moment."""
+        found = self._database.rows("mirror_last_before", table_key=table.key, versions=list(versions), before=before)
+        last: int | None = found[0]["version"]
+        return last
+
+    def commits(self, table: MirroredTable, versions: Sequence[int]) -> dict[int, LoggedCommit]:
+        """What versions hold."""
+        with translated(), self._database.connection() as connection:
+            return read_commits(connection, table.key, versions)
 
     def reopen(self, table: MirroredTable, versions: Sequence[int]) -> list[int]:
         """Have versions published again; those that were published."""
@@ -167,6 +184,11 @@ class Outbox:
             with connection.pipeline():
                 session.record()
                 connection.execute("commit")
+
+    def is_publishing(self, table: MirroredTable) -> bool:
+        """Is somebody publishing a table right now?"""
+        with self.publishing(table, wait=False) as session:
+            return session is None
 
     @contextmanager
     def checkpointing(self, table: MirroredTable, *, wait: bool) -> Iterator[bool]:

@@ -335,14 +335,15 @@ select t.table_key, t.table_id, t.namespace || '.' || t.name as name, t.location
 from dl_tables t
 cross join lateral (select m.retry_count, m.last_attempt_at from dl_mirror_status m
     where m.table_key = t.table_key and m.status <> 'SUCCESS' order by m.version limit 1) first
-where t.dropped_at is null and (first.last_attempt_at is null or first.last_attempt_at
+where t.dropped_at is null and (first.retry_count = 0 or first.last_attempt_at is null or first.last_attempt_at
     + make_interval(secs => least(%(longest)s, %(base)s * power(2, first.retry_count - 1))) <= clock_timestamp())
 order by t.table_key
 
 -- mirror_open --
 -- The versions of a table that are not published yet, in order.
 select m.version, m.retry_count, v.version is not null and (m.version = 0 or exists (select from dl_mirror_status p
-        where p.table_key = m.table_key and p.version = m.version - 1)) as whole, m.last_attempt_at is null or m.last_attempt_at
+        where p.table_key = m.table_key and p.version = m.version - 1)) as whole,
+    m.retry_count = 0 or m.last_attempt_at is null or m.last_attempt_at
     + make_interval(secs => least(%(longest)s, %(base)s * power(2, m.retry_count - 1))) <= clock_timestamp() as due
 from dl_mirror_status m
 left join dl_table_versions v on v.table_key = m.table_key and v.version = m.version
@@ -410,7 +411,7 @@ select t.current_version,
 from dl_tables t where t.table_key = %(table_key)s and t.dropped_at is null
 
 -- mirror_status --
--- Per table: how far it is published, how long its oldest open version waits, and what its last error was.
+-- Per table, or of one: how far it is published, how long its oldest open version waits, and what its last error was.
 select t.table_key, t.table_id, t.namespace || '.' || t.name as name, t.location, t.properties, t.current_version,
     coalesce(o.version - 1, t.current_version) as published, o.version as open_version, o.status, o.retry_count,
     coalesce(o.error_message, (select m.error_message from dl_mirror_status m where m.table_key = t.table_key
@@ -422,7 +423,21 @@ cross join lateral (select coalesce(max(m.version), -1) as checkpoint from dl_mi
 left join lateral (select m.version, m.status, m.retry_count, m.error_message, m.last_attempt_at
     from dl_mirror_status m where m.table_key = t.table_key and m.status <> 'SUCCESS' order by m.version limit 1) o on true
 left join dl_table_versions v on v.table_key = t.table_key and v.version = o.version
-where t.dropped_at is null order by t.namespace, t.name
+where t.dropped_at is null and (%(table_key)s::int is null or t.table_key = %(table_key)s)
+order by t.namespace, t.name
+
+-- mirror_retained --
+-- The first version that was committed after a moment, and the last checkpoint before it.
+select y.young, coalesce((select max(m.version) from dl_mirror_status m where m.table_key = %(table_key)s
+    and m.checkpoint_written and m.version < y.young), 0) as checkpoint
+from (select coalesce((select v.version from dl_table_versions v where v.table_key = %(table_key)s
+        and v.committed_at > %(before)s order by v.version limit 1),
+    (select max(v.version) + 1 from dl_table_versions v where v.table_key = %(table_key)s), 0) as young) y
+
+-- mirror_last_before --
+-- The last one of some versions that was committed by a moment.
+select max(version) as version from dl_table_versions
+where table_key = %(table_key)s and version = any(%(versions)s) and committed_at <= %(before)s
 
 -- mirror_notify --
 -- Wake a reconciler that waits.
