@@ -86,7 +86,7 @@ class TestInsert:
             ("INSERT INTO ns.orders (id) VALUES (1, 2)", "gives 2 values for 1 columns"),
             ("INSERT INTO ns.orders (idd) VALUES (1)", "no column 'idd': did you mean 'id'"),
             ("INSERT INTO ns.orders VALUES ('x')", "constraint id fits BIGINT"),
-            ("INSERT INTO ns.orders (day) VALUES ('x')", "'id' is missing, and NOT NULL"),
+            ("INSERT INTO ns.orders (day) VALUES ('x')", "constraint id NOT NULL"),
             (
                 "INSERT INTO ns.orders (id) VALUES (1), (1) ON CONFLICT (id) DO UPDATE SET day = 'x'",
                 "a row twice.*id=1",
@@ -100,6 +100,16 @@ class TestInsert:
         with pytest.raises(deltasql.UsageError, match=problem):
             sql(text)
         assert orders.version == 1
+
+    @pytest.mark.parametrize(
+        "rest",
+        ["(day) VALUES ('x')", "(id, day) VALUES (NULL, 'x')", "(day) VALUES ('x') RETURNING *", "(day) SELECT 'x'"],
+    )
+    def test_a_column_that_must_have_a_value(self, sql: Run, orders: deltasql.Table, rest: str) -> None:
+        with pytest.raises(deltasql.ConstraintViolation) as caught:
+            sql(f"INSERT INTO ns.orders {rest}")
+        assert (caught.value.constraint, orders.version) == ("id NOT NULL", 1)
+        assert sql("INSERT INTO ns.orders (day) SELECT 'x' WHERE false").metrics["numOutputRows"] == "0"
 
 
 class TestCopy:
