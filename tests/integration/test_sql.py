@@ -560,6 +560,7 @@ class TestWith:
             ("WITH d(x, y) AS (DELETE FROM ns.orders RETURNING id) SELECT x FROM d", "names 2 columns of d, .* returns 1"),
             ("WITH d(x) AS (DELETE FROM ns.orders) SELECT 1", "names 1 columns of d, which returns 0"),
             ("WITH s AS (SELECT 1), s AS (DELETE FROM ns.orders RETURNING id) SELECT * FROM s", "two parts of the name s"),
+            ("WITH d AS (DELETE FROM ns.orders RETURNING id) SELECT 1 / (id - id) FROM d", "Division by zero"),
             ("WITH d AS (DELETE FROM ns.orders WHERE id IN (SELECT id FROM s)), s AS (SELECT 1 AS id) SELECT 1", "no table"),
         ],
     )  # fmt: skip

@@ -117,7 +117,8 @@ class Runner:
     # --- Queries
 
     def _select(self, tree: Tree, ctes: str) -> Result:
-        return Result(self._query(tree, ctes))
+        frame = self._query(tree, ctes)
+        return Result(frame.localCheckpoint() if self.relations.known else frame)  # or it fails once rows have changed
 
     def _ctes(self, tree: Tree) -> str:
         """A WITH clause in Spark's SQL; of one that changes rows, each part is run."""
