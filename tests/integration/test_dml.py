@@ -429,6 +429,32 @@ class TestOddities:
         ).execute()
         assert values(table, "t") == {1: 6}
 
+    def test_a_column_that_is_called_as_the_row_is_returned(self, make_table: Make, spark: SparkSession) -> None:
+        table = make_table(schema="id BIGINT, t INT, s STRING, g INT GENERATED ALWAYS AS (t + 1)")
+        table.append(pa.table({"id": [1], "t": pa.array([5], pa.int32()), "s": ["x"]}))
+        shown = table.update({"s": "t + 1"}, where="t = 5", returning=["t", "s"])
+        assert [tuple(row) for row in shown.collect()] == [(5, "6")]
+        shown = table.update({"t": "t + 1"}, where="t.t = 5", returning=["t + 1", "t.t", F.col("t"), "t.s", "g"])
+        assert [tuple(row) for row in shown.collect()] == [(7, 6, 6, "6", 7)]
+        source = pa.table({"id": [1], "v": ["n"]})
+        merge = table.merge(source, on="t.id = s.id").when_matched_update({"t": "t.t + 1", "s": "s.v"})
+        shown = merge.execute(returning=["t", "s", "t.s", "s.v", "g", "merge_action()"])
+        assert [tuple(row) for row in shown.collect()] == [(7, "n", "n", "n", 8, "UPDATE")]
+
+    def test_a_column_that_is_called_as_the_row_is_merged(self, make_table: Make, spark: SparkSession) -> None:
+        table = make_table(schema="id BIGINT, T INT")
+        table.append(pa.table({"id": [1], "T": pa.array([5], pa.int32())}))
+        source = pa.table({"id": [1], "v": [3]})
+        merge = table.merge(source, on="t.id = s.id AND t = 5").when_matched_update({"T": "t + s.v"}, "t = 5")
+        shown = merge.execute(returning=["t", "t - 1", "t.T", "s.v"])
+        assert [tuple(row) for row in shown.collect()] == [(8, 7, 8, 3)]
+
+    def test_the_whole_row_is_returned(self, make_table: Make, spark: SparkSession) -> None:
+        table = make_table(schema="id BIGINT, v STRING")
+        table.append(pa.table({"id": [1], "v": ["x"]}))
+        [row] = table.delete("id = 1", returning=["t", "t.v"]).collect()
+        assert (row.t.asDict(), row.v) == ({"id": 1, "v": "x"}, "x")
+
     def test_an_empty_text_is_the_null_partition(self, make_table: Make, spark: SparkSession) -> None:
         table = make_table(schema="id BIGINT, p STRING", partition_by=["p"])
         table.append(pa.table({"id": [1], "p": ["a"]}))
