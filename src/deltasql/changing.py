@@ -133,6 +133,7 @@ class RowChanger:
 
     def _by_spark(self, txn: MultiTableTransaction, state: TableState, snapshot: Snapshot, change: Change) -> Changed:
         spark = self._spark()
+        from deltasql.spark.blame import blamed
         from deltasql.spark.execute import Execution
         from deltasql.spark.target import Target
 
@@ -142,7 +143,11 @@ class RowChanger:
         marks = is_on(snapshot.metadata.configuration, DELETION_VECTORS)
         most = config["dml.copy_on_write_threshold"] if marks else 0
         target = Target(spark, snapshot, config["spark.fast_scan"], self._options, most)
-        with showing(config["progress"], f"{change.operation.lower()} {snapshot.name}") as report:
+        names = [field["name"] for field in fields.all]
+        with (
+            showing(config["progress"], f"{change.operation.lower()} {snapshot.name}") as report,
+            blamed(change.operation, change.statement, snapshot.name, names),
+        ):
             feed = has_feed(snapshot.metadata.configuration)
             begin = partial(self._writer.begin, txn, state, snapshot.metadata)
             execution = Execution(target, fields, begin, report, feed)

@@ -108,7 +108,7 @@ class Session:
             return frame
         if is_table(data):
             return self.read(data)
-        return self.spark().createDataFrame(arrow_rows(data, "the source").reader.read_all())
+        return self.spark().createDataFrame(arrow_rows(data).reader.read_all())
 
 
 Asked = Callable[[Session], Request]

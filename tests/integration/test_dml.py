@@ -369,6 +369,10 @@ class TestMerge:
     def test_what_makes_no_sense(self, table: deltasql.Table) -> None:
         with pytest.raises(deltasql.UsageError, match="needs a clause"):
             table.merge(self.SOURCE, on="t.id = s.id").execute()
+        with pytest.raises(
+            deltasql.UsageError, match=r"^rows come from a Spark, .*, or from a table of the lake, got list"
+        ):
+            table.merge([1], on="t.id = s.id").when_matched_delete().execute()
         with pytest.raises(deltasql.UsageError, match="no column for more of the source"):
             more = self.SOURCE.append_column("more", pa.array([1, 2, 3]))
             table.merge(more, on="t.id = s.id").when_matched_update().execute()
@@ -427,6 +431,32 @@ class TestOddities:
             {"id": "s.id"}
         ).execute()
         assert values(table, "t") == {1: 6}
+
+    def test_a_column_that_is_called_as_the_row_is_returned(self, make_table: Make, spark: SparkSession) -> None:
+        table = make_table(schema="id BIGINT, t INT, s STRING, g INT GENERATED ALWAYS AS (t + 1)")
+        table.append(pa.table({"id": [1], "t": pa.array([5], pa.int32()), "s": ["x"]}))
+        shown = table.update({"s": "t + 1"}, where="t = 5", returning=["t", "s"])
+        assert [tuple(row) for row in shown.collect()] == [(5, "6")]
+        shown = table.update({"t": "t + 1"}, where="t.t = 5", returning=["t + 1", "t.t", F.col("t"), "t.s", "g"])
+        assert [tuple(row) for row in shown.collect()] == [(7, 6, 6, "6", 7)]
+        source = pa.table({"id": [1], "v": ["n"]})
+        merge = table.merge(source, on="t.id = s.id").when_matched_update({"t": "t.t + 1", "s": "s.v"})
+        shown = merge.execute(returning=["t", "s", "t.s", "s.v", "g", "merge_action()"])
+        assert [tuple(row) for row in shown.collect()] == [(7, "n", "n", "n", 8, "UPDATE")]
+
+    def test_a_column_that_is_called_as_the_row_is_merged(self, make_table: Make, spark: SparkSession) -> None:
+        table = make_table(schema="id BIGINT, T INT")
+        table.append(pa.table({"id": [1], "T": pa.array([5], pa.int32())}))
+        source = pa.table({"id": [1], "v": [3]})
+        merge = table.merge(source, on="t.id = s.id AND t = 5").when_matched_update({"T": "t + s.v"}, "t = 5")
+        shown = merge.execute(returning=["t", "t - 1", "t.T", "s.v"])
+        assert [tuple(row) for row in shown.collect()] == [(8, 7, 8, 3)]
+
+    def test_the_whole_row_is_returned(self, make_table: Make, spark: SparkSession) -> None:
+        table = make_table(schema="id BIGINT, v STRING")
+        table.append(pa.table({"id": [1], "v": ["x"]}))
+        [row] = table.delete("id = 1", returning=["t", "t.v"]).collect()
+        assert (row.t.asDict(), row.v) == ({"id": 1, "v": "x"}, "x")
 
     def test_an_empty_text_is_the_null_partition(self, make_table: Make, spark: SparkSession) -> None:
         table = make_table(schema="id BIGINT, p STRING", partition_by=["p"])
@@ -623,3 +653,55 @@ def test_history_tells_what_delta_itself_tells(
         counts = [name for name in ours.metrics if "Rows" in name and "Copied" not in name and "Output" not in name]
         assert {n: ours.metrics[n] for n in counts} == {n: their["operationMetrics"][n] for n in counts}, statement
     assert ours.parameters["predicate"] == their["operationParameters"]["predicate"]
+
+
+SOURCE = pa.table({"id": [1], "w": ["x"]})
+COLUMNS = "the table (t) has id, part, n, s"
+BOTH = f"{COLUMNS}; the source (s) has id, w"
+Ask = Callable[[deltasql.Table], Any]
+
+
+class TestProblems:
+    """What is wrong with an expression is said of the table, the expression and the columns that there are."""
+
+    @pytest.mark.parametrize(
+        ("ask", "problem", "text"),
+        [
+            (lambda t: t.delete("nope = 1"), f"there is no column nope: {COLUMNS}", "where: nope = 1"),
+            (lambda t: t.delete("t.nope = 1"), f"there is no column t.nope: {COLUMNS}", "where: t.nope = 1"),
+            (lambda t: t.delete(F.col("nope") == 1), f"there is no column nope: {COLUMNS}", "where: Column"),
+            (lambda t: t.delete("id = = 1"), "Syntax error at or near '='", "where: id = = 1"),
+            (lambda t: t.delete("id"), "is not a boolean", "where: id"),
+            (lambda t: t.delete("nope(id)"), "there is no function nope", "where: nope(id)"),
+            (lambda t: t.delete("id = 1", source=SOURCE), "column id may be", "where: id = 1"),
+            (lambda t: t.delete("t.id = s.nope", SOURCE), f"there is no field nope: there are x; {BOTH}", "where: t.id = s.nope"),
+            (lambda t: t.delete("n = 1", returning="nope"), f"there is no column nope: {COLUMNS}", "returning: nope"),
+            (lambda t: t.update({"n": "nope"}, "id = 1"), f"there is no column nope: {COLUMNS}", "n: nope"),
+            (lambda t: t.update({"n": "upper("}), "Syntax error at or near end of input", "n: upper("),
+            (lambda t: t.update({"n": "n + s"}), "data type mismatch", "n: n + s"),
+            (lambda t: t.update({"n": "1 / (n - n)"}), "Division by zero", "n: 1 / (n - n)"),
+            (lambda t: t.update({"n": "1"}, returning=["id", "nope + 1"]), "there is no column nope", "returning: nope + 1"),
+            (lambda t: t.insert(SOURCE.select(["id"]), returning="nope"), "there is no column nope", "returning: nope"),
+            (lambda t: t.merge(SOURCE, "t.nope = s.id").when_matched_delete().execute(), f"there is no column t.nope: {BOTH}", "on: t.nope = s.id"),
+            (lambda t: t.merge(SOURCE, "t.id =").when_matched_delete().execute(), "Syntax error at or near", "on: t.id ="),
+            (lambda t: t.merge(SOURCE, "t.id = s.id").when_matched_delete("nope").execute(), f"there is no column nope: {BOTH}", "condition: nope"),
+            (lambda t: t.merge(SOURCE, "t.id = s.id").when_matched_update({"n": "s.nope"}).execute(), "there is no field nope: there are id, w", "n: s.nope"),
+            (lambda t: t.merge(SOURCE, "t.id = s.id").when_matched_delete().execute("nope"), f"there is no column nope: {BOTH}", "returning: nope"),
+        ],
+    )  # fmt: skip
+    def test_in_few_words(self, table: deltasql.Table, ask: Ask, problem: str, text: str) -> None:
+        with pytest.raises(deltasql.ValidationError) as caught:
+            ask(table)
+        told = str(caught.value)
+        assert told.startswith(f"table {table.name}: ")
+        assert problem in told
+        assert [line.strip().startswith(text) for line in told.splitlines()[1:]] == [True]
+        assert "__deltasql" not in told
+        assert caught.value.__cause__ is not None
+        assert (caught.value.table, table.version) == (table.name, 3)
+
+    def test_in_a_transaction(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
+        tx = lake.begin()
+        with pytest.raises(deltasql.ValidationError, match="there is no column nope"):
+            tx.update(table, {"n": "nope"})
+        tx.rollback()

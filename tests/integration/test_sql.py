@@ -86,7 +86,7 @@ class TestInsert:
             ("INSERT INTO ns.orders (id) VALUES (1, 2)", "gives 2 values for 1 columns"),
             ("INSERT INTO ns.orders (idd) VALUES (1)", "no column 'idd': did you mean 'id'"),
             ("INSERT INTO ns.orders VALUES ('x')", "constraint id fits BIGINT"),
-            ("INSERT INTO ns.orders (day) VALUES ('x')", "'id' is missing, and NOT NULL"),
+            ("INSERT INTO ns.orders (day) VALUES ('x')", "constraint id NOT NULL"),
             (
                 "INSERT INTO ns.orders (id) VALUES (1), (1) ON CONFLICT (id) DO UPDATE SET day = 'x'",
                 "a row twice.*id=1",
@@ -100,6 +100,16 @@ class TestInsert:
         with pytest.raises(deltasql.UsageError, match=problem):
             sql(text)
         assert orders.version == 1
+
+    @pytest.mark.parametrize(
+        "rest",
+        ["(day) VALUES ('x')", "(id, day) VALUES (NULL, 'x')", "(day) VALUES ('x') RETURNING *", "(day) SELECT 'x'"],
+    )
+    def test_a_column_that_must_have_a_value(self, sql: Run, orders: deltasql.Table, rest: str) -> None:
+        with pytest.raises(deltasql.ConstraintViolation) as caught:
+            sql(f"INSERT INTO ns.orders {rest}")
+        assert (caught.value.constraint, orders.version) == ("id NOT NULL", 1)
+        assert sql("INSERT INTO ns.orders (day) SELECT 'x' WHERE false").metrics["numOutputRows"] == "0"
 
 
 class TestCopy:
@@ -488,3 +498,96 @@ class TestFailures:
             tx.sql(f"ALTER TABLE {orders.name} ADD COLUMN c INT, ADD CONSTRAINT k CHECK (id > 100)")
         assert tx.commit() == {strict: 1}
         assert (orders.version, len(rows(orders))) == (1, 3)
+
+
+class TestWith:
+    """A WITH clause that changes rows: its parts see those before them."""
+
+    @pytest.mark.parametrize(
+        ("text", "returned", "left"),
+        [
+            (
+                "WITH s AS (SELECT 1 AS id), d AS (DELETE FROM ns.orders WHERE id IN (SELECT id FROM s) RETURNING id) "
+                "SELECT * FROM d",
+                [(1,)],
+                [2, 3],
+            ),
+            (
+                "WITH s AS (SELECT 1 AS id), d AS (DELETE FROM ns.orders o USING s WHERE o.id = s.id RETURNING o.id, s.id) "
+                "SELECT * FROM d",
+                [(1, 1)],
+                [2, 3],
+            ),
+            (
+                "WITH s(n) AS (SELECT 1), u AS (UPDATE ns.orders o SET id = o.id + 10 FROM s WHERE o.id = s.n RETURNING o.id)"
+                " SELECT u.id, s.n FROM u, s",
+                [(11, 1)],
+                [2, 3, 11],
+            ),
+            (
+                "WITH s AS (SELECT id FROM ns.orders), t AS (SELECT max(id) + 1 AS id FROM s), "
+                "i AS (INSERT INTO ns.orders (id) SELECT id FROM t RETURNING id) SELECT i.id, (SELECT count(*) FROM s) FROM i",
+                [(4, 3)],
+                [1, 2, 3, 4],
+            ),
+            (
+                "WITH s AS (SELECT 1 AS id UNION ALL SELECT 9), m AS (MERGE INTO ns.orders o USING s ON o.id = s.id "
+                "WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id) RETURNING merge_action(), s.id) "
+                "SELECT * FROM m ORDER BY 1",
+                [("DELETE", 1), ("INSERT", 9)],
+                [2, 3, 9],
+            ),
+            (
+                "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r WHERE n < 2), "
+                "d AS (DELETE FROM ns.orders WHERE id IN (SELECT n FROM r) RETURNING id) SELECT sum(n), (SELECT count(*) "
+                "FROM d) FROM r",
+                [(3, 2)],
+                [3],
+            ),
+            (
+                "WITH s AS (SELECT 1 AS id), d AS (WITH s AS (SELECT id + 1 AS id FROM s) DELETE FROM ns.orders "
+                "WHERE id IN (SELECT id FROM s) RETURNING id) SELECT d.id, s.id FROM d, s",
+                [(2, 1)],
+                [1, 3],
+            ),
+            (
+                "WITH d(x) AS (DELETE FROM ns.orders WHERE id = 2 RETURNING id, day) SELECT x, day, d.x FROM d",
+                [(2, "b", 2)],
+                [1, 3],
+            ),
+            (
+                "WITH d(x) AS (DELETE FROM ns.orders WHERE id = 2 RETURNING id) "
+                "INSERT INTO ns.orders (id) SELECT x + 3 FROM d RETURNING id",
+                [(5,)],
+                [1, 3, 5],
+            ),
+        ],
+    )
+    def test_what_its_parts_see(
+        self, sql: Run, orders: deltasql.Table, text: str, returned: list[Any], left: list[int]
+    ) -> None:
+        assert sql(text) == returned
+        assert [row[0] for row in rows(orders)] == left
+
+    def test_a_query_that_is_read_twice_is_computed_once(self, sql: Run, orders: deltasql.Table) -> None:
+        [(deleted, chosen, key, same)] = sql(
+            "WITH s AS (SELECT id, uuid() AS key FROM ns.orders ORDER BY rand() LIMIT 1), "
+            "u AS (UPDATE ns.orders o SET day = s.key FROM s WHERE o.id = s.id RETURNING o.id, o.day) "
+            "SELECT u.id, s.id, u.day, s.key FROM u, s"
+        )
+        assert (deleted, key) == (chosen, same)
+
+    @pytest.mark.parametrize(
+        ("text", "problem"),
+        [
+            ("WITH d(x, y) AS (DELETE FROM ns.orders RETURNING id) SELECT x FROM d", "names 2 columns of d, .* returns 1"),
+            ("WITH d(x) AS (DELETE FROM ns.orders) SELECT 1", "names 1 columns of d, which returns 0"),
+            ("WITH s AS (SELECT 1), s AS (DELETE FROM ns.orders RETURNING id) SELECT * FROM s", "two parts of the name s"),
+            ("WITH d AS (DELETE FROM ns.orders RETURNING id) SELECT 1 / (id - id) FROM d", "Division by zero"),
+            ("WITH d AS (DELETE FROM ns.orders WHERE id IN (SELECT id FROM s)), s AS (SELECT 1 AS id) SELECT 1", "no table"),
+        ],
+    )  # fmt: skip
+    def test_what_is_refused(self, sql: Run, orders: deltasql.Table, text: str, problem: str) -> None:
+        with pytest.raises(deltasql.UsageError, match=problem):
+            sql(text)
+        assert orders.version == 1

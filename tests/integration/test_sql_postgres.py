@@ -347,3 +347,40 @@ class TestJson:
 def test_a_row_of_a_query_that_counts_nothing(tables: None, sql: Run) -> None:
     sql("UPDATE ns.a SET (k, v) = (SELECT count(*), max(b.v) FROM ns.b AS b WHERE b.id = a.id + 100)")
     assert sql("SELECT id, k, v FROM ns.a") == [(1, 0, None), (2, 0, None), (3, 0, None)]
+
+
+NULLS = [
+    "SELECT n FROM r WHERE NULL",
+    "SELECT n FROM r WHERE (NULL)",
+    "SELECT n FROM r WHERE NOT NULL OR n = 1",
+    "SELECT CASE WHEN NULL THEN 1 WHEN n = 2 THEN 2 ELSE 3 END FROM r",
+    "SELECT CASE n WHEN NULL THEN 1 ELSE 2 END FROM r",
+    "SELECT r.n, q.n FROM r LEFT JOIN r AS q ON NULL",
+    "SELECT count(*) FROM r HAVING NULL",
+    "SELECT count(*) FILTER (WHERE NULL) FROM r",
+    "SELECT n FROM r WHERE n IN (NULL, 1)",
+    "SELECT NULL FROM r",
+]
+
+
+@pytest.mark.parametrize("query", NULLS)
+def test_null_is_a_condition(lake: deltasql.Lake, spark_session: SparkSession, query: str) -> None:
+    query = f"WITH r(n) AS (VALUES (1), (2), (NULL)) {query}"
+    with psycopg.connect(lake.dsn) as connection:
+        expected = sorted(connection.execute(query), key=repr)
+    assert sorted(map(tuple, lake.sql(query).collect()), key=repr) == expected
+
+
+@pytest.mark.usefixtures("tables")
+def test_null_changes_nothing(sql: Run) -> None:
+    before = sql("SELECT * FROM ns.a")
+    assert sql("DELETE FROM ns.a WHERE NULL").metrics["numDeletedRows"] == "0"
+    assert sql("DELETE FROM ns.a USING ns.b WHERE NULL RETURNING *") == []
+    assert sql("DELETE FROM ns.a WHERE $1 RETURNING *", [None]) == []
+    assert sql("UPDATE ns.a SET k = 1 WHERE NULL RETURNING *") == []
+    sql("MERGE INTO ns.a t USING ns.b s ON t.id = s.id WHEN MATCHED AND NULL THEN DELETE")
+    sql("MERGE INTO ns.a t USING ns.b s ON NULL WHEN MATCHED THEN DELETE")
+    sql("INSERT INTO ns.a (id) VALUES (1) ON CONFLICT (id) DO UPDATE SET k = 5 WHERE NULL")
+    assert sql("SELECT * FROM ns.a") == before
+    sql("UPDATE ns.a SET k = CASE WHEN NULL THEN 1 ELSE 2 END WHERE id = 1")
+    assert sql("SELECT k FROM ns.a WHERE id = 1") == [(2,)]

@@ -44,6 +44,26 @@ def test_update_delete_and_merge(lake: deltasql.Lake, make_table: Make, partitio
 
 
 @pytest.mark.parametrize("way", ["literals"], indirect=True)
+def test_expressions_and_what_is_wrong_with_them(lake: deltasql.Lake, make_table: Make) -> None:
+    table = make_table(schema="id BIGINT, t INT, twice INT GENERATED ALWAYS AS (t * 2)")
+    table.append(pa.table({"id": [1, 2], "t": pa.array([5, 6], pa.int32())}))
+    for where in ("nope = 1", "id = = 1", "id"):
+        with pytest.raises(deltasql.ValidationError, match=rf"(?s)table {table.name}: .*\n  where: {where}$") as caught:
+            table.delete(where=where)
+        assert "__deltasql" not in str(caught.value)
+    with pytest.raises(deltasql.ValidationError, match=r"the table \(t\) has id, t, twice; the source \(s\) has id"):
+        table.merge(pa.table({"id": [1]}), on="t.id = s.nope").when_matched_delete().execute()
+    [row] = table.update({"t": "t + 1"}, where="t = 5", returning=["t", "t.id", "t - 1", "twice"]).collect()
+    assert tuple(row) == (6, 1, 5, 12)
+    name = table.name
+    [row] = lake.sql(
+        f"WITH s AS (SELECT 2 AS id), d(gone) AS (DELETE FROM {name} USING s WHERE {name}.id = s.id RETURNING {name}.id) "
+        f"SELECT gone, s.id FROM d, s"
+    ).collect()
+    assert tuple(row) == (2, 2)
+
+
+@pytest.mark.parametrize("way", ["literals"], indirect=True)
 def test_stream_to(lake: deltasql.Lake, make_table: Make, tmp_path: Path) -> None:
     """A stream's batches are taken in the process that runs the stream, which on Spark Connect is not this one."""
     all_of_it, some = (make_table(name, schema="id BIGINT") for name in ("all_of_it", "some"))

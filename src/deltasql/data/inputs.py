@@ -30,13 +30,14 @@ def is_spark_frame(data: Any) -> bool:
     return type(data).__module__.startswith("pyspark.sql") and hasattr(data, "sparkSession")
 
 
-def arrow_rows(data: Any, table: str) -> ArrowRows:
-    """Rows of pyarrow, pandas, Polars, DuckDB or whatever else has an Arrow stream."""
+def arrow_rows(data: Any, table: str | None = None) -> ArrowRows:
+    """Rows of pyarrow, pandas, Polars, DuckDB or whatever else has an Arrow stream; `table` is the one that they are
+    for, None if they are a source, which may be a table as well."""
     reader = _reader(data, table)
     return ArrowRows(reader, parse_struct(schema_string(reader.schema, table=table)))
 
 
-def _reader(data: Any, table: str) -> pa.RecordBatchReader:
+def _reader(data: Any, table: str | None) -> pa.RecordBatchReader:
     if isinstance(data, pa.RecordBatchReader):
         return data
     if isinstance(data, pa.RecordBatch):
@@ -48,9 +49,6 @@ def _reader(data: Any, table: str) -> pa.RecordBatchReader:
         return pa.Table.from_pandas(data, preserve_index=False).replace_schema_metadata(None).to_reader()
     if hasattr(data, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(data)
-    raise UsageError(
-        f"table {table}: rows are a Spark, pandas or Polars DataFrame, a pyarrow.Table or a RecordBatchReader, "
-        f"got {type(data).__name__}",
-        table=table,
-        value=type(data).__name__,
-    )
+    kinds = "a Spark, pandas or Polars DataFrame, a pyarrow.Table or a RecordBatchReader"
+    asked = f"table {table}: rows are {kinds}" if table else f"rows come from {kinds}, or from a table of the lake"
+    raise UsageError(f"{asked}, got {type(data).__name__}", table=table, value=type(data).__name__)

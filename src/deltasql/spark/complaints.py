@@ -46,6 +46,8 @@ class Complaint:
 
     message: str
     name: tuple[str, ...] = ()
+    kind: str = ""
+    """Spark's word for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +63,13 @@ def complaint(error: Exception, tables: Collection[str] = (), *, files: bool = F
     neither."""
     told = list(_told(error, (*_OF_STATEMENTS, *(_OF_FILES if files else ()))))
     for one in reversed(told):  # the innermost says most
-        words = _WORDS.get(one.condition.partition(".")[0])
-        if words is not None:
-            return Complaint(words(one.parameters, tables), _about(one.parameters))
+        kind = one.condition.partition(".")[0]
+        if kind in _WORDS:
+            return Complaint(_WORDS[kind](one.parameters, tables), _about(one.parameters), kind)
     if not told:
         return None
     message = ": ".join(dict.fromkeys(_short(one.message) for one in told if one.message))
-    return Complaint(message[:_MOST], _about(told[-1].parameters))
+    return Complaint(message[:_MOST], _about(told[-1].parameters), told[-1].condition.partition(".")[0])
 
 
 def _told(error: Exception, states: tuple[str, ...]) -> Iterator[_Told]:
@@ -97,7 +99,7 @@ def _told_by_java(error: Any) -> Iterator[_Told]:
 
 def _about(parameters: Mapping[str, str]) -> tuple[str, ...]:
     kind = (parameters.get("typeName") or "").strip('"')
-    names = (_name(parameters.get(key) or "") for key in ("routineName", "objectName", "name"))
+    names = (_name(parameters.get(key) or "") for key in ("routineName", "objectName", "fieldName", "name"))
     return next(filter(None, names), (kind,) if kind else ())
 
 
@@ -115,6 +117,11 @@ def _column(parameters: Mapping[str, str], tables: Collection[str]) -> str:
     shown = [name for name in near if name and name not in tables and "__deltasql_" not in name]
     hint = f": there are {', '.join(dict.fromkeys(shown))}" if shown else ""
     return f"there is no column {'.'.join(_about(parameters))}{hint}"
+
+
+def _field(parameters: Mapping[str, str], _: Collection[str]) -> str:
+    known = ", ".join(".".join(_name(part)) for part in parameters.get("fields", "").split(", "))
+    return f"there is no field {'.'.join(_about(parameters))}: there are {known}"
 
 
 def _ambiguous(parameters: Mapping[str, str], _: Collection[str]) -> str:
@@ -139,6 +146,7 @@ def _record(parameters: Mapping[str, str], _: Collection[str]) -> str:
 
 _WORDS = {
     "UNRESOLVED_COLUMN": _column,
+    "FIELD_NOT_FOUND": _field,
     "AMBIGUOUS_REFERENCE": _ambiguous,
     "UNRESOLVED_ROUTINE": _routine,
     "UNRESOLVABLE_TABLE_VALUED_FUNCTION": _routine,

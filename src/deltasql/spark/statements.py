@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
@@ -41,6 +41,7 @@ from deltasql.spark.row_changes import NEW, OLD, OUT, PROBLEM
 MERGE_ACTION = "merge_action()"
 _OLD, _GIVEN = "__deltasql_old", "__deltasql_given"
 """The table's row and the source's, as structs; null where there is none."""
+_WHOLE = "__deltasql_whole"
 
 
 def changes_of(
@@ -143,9 +144,8 @@ class _Changes:
         row = F.when(number.isNotNull(), _struct(SOURCE, source.columns)).alias(_GIVEN)
         pairs = joined.select(FILE, ROW, _struct(TARGET, names).alias(_OLD), row, number.alias(NUMBER))
         found = pairing.complete(pairs, _OLD, _GIVEN)
-        # As names of structs, and those of the table's columns by themselves.
-        named = found.select("*", F.col(_OLD).alias(TARGET), F.col(_GIVEN).alias(SOURCE))
-        return named.select("*", *(F.col(f"{_OLD}.{quoted(n)}").alias(n) for n in names if n not in (TARGET, SOURCE)))
+        columns = {name: F.col(f"{_OLD}.{quoted(name)}") for name in names}
+        return _named(found, columns, {TARGET: F.col(_OLD), SOURCE: F.col(_GIVEN)})
 
     def _number(self) -> Column | None:
         """Which clause is the first to apply to a row; None if one applies to all that are left."""
@@ -200,32 +200,61 @@ class _Changes:
             for name in names
         }
         whole = rows.select("*", *(value.alias(_seen(name)) for name, value in flat.items()))
-        whole = whole.withColumn(target, F.struct(*(F.col(quoted(_seen(n))).alias(n) for n in names)))
-        for one in fields:
-            if written and one["name"] not in written:  # a generated column, of the others
-                scope = whole.select("*", *(F.col(quoted(_seen(n))).alias(n) for n in names if n not in whole.columns))
-                value = F.when(gone, F.col(quoted(one["name"]))).otherwise(
-                    F.expr(one["metadata"][GENERATED]).cast(ddl(one["type"]))
-                )
-                whole = scope.withColumn(_seen(one["name"]), value).select(*whole.columns)
-                whole = whole.withColumn(target, F.struct(*(F.col(quoted(_seen(n))).alias(n) for n in names)))
-        scope = whole.select("*", *(F.col(quoted(_seen(n))).alias(n) for n in names if n not in whole.columns))
+        computed = [f for f in fields if written and f["name"] not in written]
+        if computed:
+            whole = self._with_generated(whole, computed, names)
+        seen = {name: F.col(quoted(_seen(name))) for name in names}
+        row = F.struct(*(value.alias(name) for name, value in seen.items()))
         queries = self.asked.queries
         if queries is not None and queries.seen is not None:
-            found: DataFrame = queries.seen(scope, OUT)
+            whole = whole.withColumn(target, row)
+            known = {name.lower() for name in whole.columns}
+            others = (value.alias(name) for name, value in seen.items() if name.lower() not in known)
+            found: DataFrame = queries.seen(whole.select("*", *others), OUT)
             return found
+        given = {SOURCE: F.col(_GIVEN)} if self.asked.source is not None else {}
+        hidden = whole.withColumnsRenamed({TARGET: _OLD, SOURCE: _GIVEN})
+        scope = _named(hidden, seen, {TARGET: row, **given})
         return scope.withColumn(OUT, F.struct(*self._shown(names)))
 
+    def _with_generated(self, rows: DataFrame, computed: Sequence[Json], names: Sequence[str]) -> DataFrame:
+        """With the values of generated columns, which follow from the others: nothing else has a name there."""
+        columns = (F.col(quoted(_seen(name))).alias(name) for name in names)
+        scope = rows.select(F.struct("*").alias(_WHOLE), *columns)
+        gone = F.col(f"{_WHOLE}.{ACTION}") == DELETE
+        values = []
+        for one in computed:
+            value = F.expr(one["metadata"][GENERATED]).cast(ddl(one["type"]))
+            values.append(F.when(gone, F.col(quoted(one["name"]))).otherwise(value).alias(_seen(one["name"])))
+        kept = [n for n in rows.columns if n not in {_seen(one["name"]) for one in computed}]
+        return scope.select(*(F.col(f"{_WHOLE}.{quoted(n)}").alias(n) for n in kept), *values)
+
     def _shown(self, names: Sequence[str]) -> list[Column]:
+        own = {way: name for name in names for way in (name.lower(), f"{TARGET}.{name}".lower())}
         found: list[Column] = []
         for one in self.asked.returning or ():
             if isinstance(one, str) and one.strip() in ("*", f"{TARGET}.*"):
                 found += [F.col(quoted(_seen(name))).alias(name) for name in names]
             elif isinstance(one, str) and one.strip().lower() == MERGE_ACTION:
                 found.append(F.col(ACTION).alias("merge_action"))
+            elif isinstance(one, str) and one.strip().lower() in own:
+                name = own[one.strip().lower()]
+                found.append(F.col(quoted(_seen(name))).alias(name))
             else:
                 found.append(column(one))
         return found
+
+
+def _named(frame: DataFrame, columns: Mapping[str, Column], rows: Mapping[str, Column]) -> DataFrame:
+    """With the names that expressions of users have: `t` and `s` for rows, and those of the table's columns. One of
+    these that is called `t` is meant by that, as in SQL, and the others are `t.…` all the same; unless there is one
+    called `s` as well, which only `t.s` can tell from the source."""
+    taken = {name.lower() for name in columns}
+    by_alias = TARGET in taken and not (SOURCE in taken and SOURCE in rows)
+    structs = {name: row for name, row in rows.items() if name != TARGET or not by_alias}
+    others = {name: value for name, value in columns.items() if name.lower() not in structs}
+    found = frame.select("*", *(value.alias(name) for name, value in (structs | others).items()))
+    return found.alias(TARGET) if by_alias else found
 
 
 def column(value: Any) -> Column:

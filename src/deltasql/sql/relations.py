@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlglot import exp
@@ -34,12 +34,16 @@ class Relations:
     frame: Frame
     values: Mapping[str, Any]
     known: dict[str, Any] = field(default_factory=dict)
-    """Frames that have a name in the statement: what its data-modifying CTEs returned."""
+    """Frames that have a name in the statement: what parts of its WITH clause gave."""
     local: set[str] = field(default_factory=set)
-    """The names of its other CTEs."""
+    """The names of CTEs that are part of its queries."""
     frames: dict[str, Any] = field(default_factory=dict)
     read: set[str] = field(default_factory=set)
     """The ids of the lake's tables that are read."""
+
+    def scope(self) -> Relations:
+        """The same for a part of the statement, whose own names end with it."""
+        return replace(self, known=dict(self.known), local=set(self.local))
 
     def add(self, frame: Any) -> str:
         """A name for a frame."""

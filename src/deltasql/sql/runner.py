@@ -117,30 +117,54 @@ class Runner:
     # --- Queries
 
     def _select(self, tree: Tree, ctes: str) -> Result:
-        return Result(self._query(tree, ctes))
+        frame = self._query(tree, ctes)
+        return Result(frame.localCheckpoint() if self.relations.known else frame)  # or it fails once rows have changed
 
     def _ctes(self, tree: Tree) -> str:
-        """Run what changes rows in the WITH clause; the rest of it in Spark's SQL."""
+        """A WITH clause in Spark's SQL; of one that changes rows, each part is run."""
         clause = tree.args.get("with_")
         if clause is None:
             return ""
-        queries = []
-        if clause.args.get("recursive"):  # they see each other
-            self.relations.local |= {c.alias.lower() for c in clause.expressions if isinstance(c.this, exp.Query)}
+        named = _tables_in(tree)
+        tree.set("with_", None)
+        recursive = "RECURSIVE " if clause.args.get("recursive") else ""
+        if any(isinstance(cte.this, _ROW_STATEMENTS) for cte in clause.expressions):
+            self._run_each(clause.expressions, named, recursive)
+            return ""
+        if recursive:  # they see each other
+            self.relations.local |= {cte.alias.lower() for cte in clause.expressions}
         for cte in clause.expressions:
+            self.relations.resolve(cte.this)
+            self.relations.local.add(cte.alias.lower())
+        return f"WITH {recursive}{', '.join(map(spark_sql, clause.expressions))} "
+
+    def _run_each(self, ctes: Sequence[Tree], named: Sequence[str], recursive: str) -> None:
+        """Each part sees what those before it gave. A query that is named several times is computed once, as in
+        PostgreSQL, or each of them might find other rows."""
+        for cte in ctes:
+            name, scope = cte.alias.lower(), self.relations.scope()
+            if [other.alias.lower() for other in ctes].count(name) > 1:
+                raise self._refused(f"has two parts of the name {cte.alias} in its WITH clause", cte)
             if isinstance(cte.this, _ROW_STATEMENTS):
                 start = start_of(cte.this)
                 inner = Runner(self.session, replace(self.parsed, tree=cte.this, explain=False, start=start))
-                inner.relations = self.relations
-                self.relations.known[cte.alias.lower()] = inner.run().frame  # None without RETURNING
-            else:
-                self.relations.resolve(cte.this)
-                self.relations.local.add(cte.alias.lower())
-                queries.append(cte)
-        recursive = "RECURSIVE " if clause.args.get("recursive") else ""
-        text = ", ".join(map(spark_sql, queries))
-        tree.set("with_", None)
-        return f"WITH {recursive}{text} " if queries else ""
+                inner.relations = scope
+                self.relations.known[name] = self._renamed(cte, inner.run().frame)
+                continue
+            readers = named.count(name) - _tables_in(cte).count(name)
+            scope.local |= {name} if recursive else set()
+            scope.resolve(cte.this)
+            frame = scope.run(f"WITH {recursive}{spark_sql(cte)} SELECT * FROM {quoted(cte.alias)}")
+            self.relations.known[name] = frame.localCheckpoint() if readers > 1 else frame
+
+    def _renamed(self, cte: Tree, frame: Any) -> Any:
+        """What a statement returned, under the names that the WITH clause has for the first of its columns; None
+        without RETURNING."""
+        asked = [column.name for column in cte.args["alias"].columns]
+        names = [] if frame is None else frame.columns
+        if len(asked) > len(names):
+            raise self._refused(f"names {len(asked)} columns of {cte.alias}, which returns {len(names)}", cte)
+        return frame.toDF(*asked, *names[len(asked) :]) if asked else frame
 
     def _query(self, tree: Tree, ctes: str = "") -> Any:
         self.relations.resolve(tree)
@@ -339,6 +363,11 @@ _KINDS: dict[Any, Callable[[Runner, Tree, str], Result]] = {
     exp.Copy: Runner._copy,
     (exp.Create, exp.Drop, exp.Alter): Runner._define,
 }
+
+
+def _tables_in(tree: Tree) -> list[str]:
+    """The names of tables in a tree, as often as they are there."""
+    return [table_name(table).lower() for table in tree.find_all(exp.Table)]
 
 
 def _all_default(columns: Sequence[str]) -> Tree:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,8 @@ from sqlglot import exp
 from deltasql import altering
 from deltasql.changing import Change, Outcome, RowChanger
 from deltasql.core.changes import Reads, TableState
+from deltasql.core.constraints import quoted
+from deltasql.core.fit import DEFAULT, GENERATED
 from deltasql.errors import TableExists, TableNotFound, UsageError
 from deltasql.sql.ddl import Definition, alteration, definition
 from deltasql.sql.parse import Parsed, Tree
@@ -63,7 +65,7 @@ class TransactionSession:
 
     def append(self, state: TableState, rows: Any, *, reads_itself: bool = False) -> Mapping[str, str]:
         self.wrote = True
-        metrics = self.writer.write(self.txn, state, rows, WriteOptions(assign=True))
+        metrics = self.writer.write(self.txn, state, _with_nulls(rows, fields_of(state)), WriteOptions(assign=True))
         if reads_itself:
             self.txn.stage_on(state, [], reads=Reads(whole_table=True))
         self.names[state.table_id] = state.name
@@ -132,3 +134,16 @@ class TransactionSession:
         if default is not None:
             [kind] = [f["type"] for f in fields_of(state) if f["name"].lower() == column.lower()]
             self.spark.sql(f"SELECT CAST({default} AS {ddl(kind)})").collect()
+
+
+def _with_nulls(rows: Any, fields: Sequence[Mapping[str, Any]]) -> Any:
+    """A column that must have a value and is left out is one that is null."""
+    given = {name.lower() for name in rows.columns}
+    lacking = [
+        f"NULL AS {quoted(field['name'])}"
+        for field in fields
+        if field["name"].lower() not in given
+        and not field.get("nullable", True)
+        and not {DEFAULT, GENERATED} & (field.get("metadata") or {}).keys()
+    ]
+    return rows.selectExpr("*", *lacking) if lacking else rows

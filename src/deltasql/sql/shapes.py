@@ -20,6 +20,7 @@ def reshaped(text: str, tree: Tree, values: dict[str, Any]) -> Tree:
     for node in reversed(list(tree.find_all(exp.Any, exp.All, exp.Anonymous))):  # the innermost first
         if isinstance(node.parent, exp.Binary) and node.arg_key == "expression" and _quantifier(node):
             node.parent.replace(_quantified(text, node, values))
+    _type_nulls(tree, values)
     for node in list(tree.find_all(exp.RegexpILike)):
         pattern = exp.Concat(expressions=[exp.Literal.string("(?i)"), node.expression.copy()])
         node.replace(exp.RegexpLike(this=node.this.copy(), expression=pattern))
@@ -147,3 +148,27 @@ def by_column(query: Tree) -> list[Tree]:
     row = select.copy()
     row.set("expressions", [exp.alias_(exp.Anonymous(this="named_struct", expressions=parts), "row")])
     return [exp.Dot(this=exp.Subquery(this=row.copy()), expression=exp.to_identifier(name)) for name in names]
+
+
+# --- NULL
+
+
+def _type_nulls(tree: Tree, values: dict[str, Any]) -> None:
+    """NULL is a condition as well, one that never holds; in Spark it has to say that it is a boolean."""
+    for node in list(tree.find_all(exp.Null, exp.Placeholder)):
+        top = node
+        while isinstance(top.parent, exp.Paren):
+            top = top.parent
+        if (isinstance(node, exp.Null) or values[node.name] is None) and _is_condition(top):
+            node.replace(exp.cast(node.copy(), "boolean"))
+
+
+def _is_condition(node: Tree) -> bool:
+    match node.parent, node.arg_key:
+        case (exp.Where() | exp.Having(), "this") | (exp.Join() | exp.Merge(), "on") | (exp.When(), "condition"):
+            return True
+        case exp.If(), "this":
+            return not (isinstance(node.parent.parent, exp.Case) and node.parent.parent.this)
+        case exp.OnConflict(), "where":
+            return True
+    return False
