@@ -7,7 +7,6 @@ import itertools
 import os
 import signal
 import uuid
-from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
@@ -17,6 +16,7 @@ from deltasql.mirror import checkpoints
 from deltasql.mirror.publisher import Publisher
 from deltasql.objects import Directory
 from deltasql.store.outbox import Outbox, Publishing
+from tests.ageing import age
 from tests.factories import add
 from tests.processes import spawn
 from tests.servers import wait_until
@@ -69,9 +69,7 @@ def killed_at(lake: deltasql.Lake, config: dict[str, str], step: int, time: int,
     for _ in range(2):
         stage(lake, table)
     lake.mirror.settle()
-    log = Path(table.location) / "_delta_log"
-    for path in log.iterdir():
-        os.utime(path, (0, 0))
+    age(table)
     with deltasql.connect(lake.dsn, config=config | {"mirror.mode": "off"}) as silent:
         for _ in range(3):
             stage(silent, silent.table(table.id))

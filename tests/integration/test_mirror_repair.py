@@ -19,7 +19,7 @@ from deltalake import DeltaTable, write_deltalake
 import deltasql
 from deltasql.mirror import validate as validation
 from deltasql.mirror.hint import checksum
-from tests.ageing import age
+from tests.ageing import clean
 from tests.integration.test_mirror import commit_file, hanging, log_of, stage, state_of
 from tests.servers import wait_until
 
@@ -121,7 +121,7 @@ class TestCheckpoints:
         is_whole(lake, table)
 
     def test_one_that_is_gone_from_a_log_that_was_cleaned(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
-        clean(lake, table, 4)
+        clean(lake, table)
         checkpoint_file(table, 4).unlink()
         assert checkpoint_file(table, 4).name in str(lake.mirror.validate(table.name))
         assert lake.mirror.repair(table.name).versions == ()
@@ -183,17 +183,9 @@ class TestCheckpoints:
         assert checkpoint_file(table, 4).stat().st_mtime_ns == before
 
 
-def clean(lake: deltasql.Lake, table: deltasql.Table, before: int) -> None:
-    """As the clean-up of old log files does."""
-    age(lake, table, SCHEMA)
-    for version in range(before):
-        commit_file(table, version).unlink()
-        checkpoint_file(table, version).unlink(missing_ok=True)
-
-
 class TestVersions:
     def test_one_that_was_cleaned_up_is_refused(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
-        clean(lake, table, 4)
+        clean(lake, table)
         assert lake.mirror.validate(table.name) == []
         assert lake.mirror.repair(table.name).versions == ()
         for version in (0, 2, 3):
@@ -217,8 +209,8 @@ class TestVersions:
         is_whole(lake, table)
 
     def test_all_behind_the_checkpoint_are_gone(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
-        age(lake, table, SCHEMA)
-        for version in range(6):
+        clean(lake, table)
+        for version in (4, 5):
             commit_file(table, version).unlink()
         assert lake.mirror.repair(table.name).versions == (4, 5)
         is_whole(lake, table)
@@ -236,7 +228,7 @@ class TestVersions:
     def test_old_ones_come_back_from_the_checkpoint_on_that_young_ones_need(
         self, lake: deltasql.Lake, table: deltasql.Table
     ) -> None:
-        age(lake, table, SCHEMA)
+        clean(lake, table)
         for _ in range(3):
             stage(lake, table)
         lake.mirror.settle()
@@ -265,7 +257,7 @@ class TestVersions:
         for _ in range(2):
             stage(lake, made)
         lake.mirror.settle()
-        age(lake, made, SCHEMA)
+        clean(lake, made)
         commit_file(made, 0).unlink()
         assert lake.mirror.repair(made.name).versions == (0,)
         is_whole(lake, made)
@@ -356,16 +348,13 @@ class TestValidate:
     def test_a_clean_up_meanwhile_is_no_difference(
         self, lake: deltasql.Lake, table: deltasql.Table, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        age(lake, table, SCHEMA)
         listed = validation.Log.of
 
         def torn(directory: Any) -> Any:
             """A listing that has read the first name when the files go."""
             monkeypatch.setattr(validation.Log, "of", listed)
             before = listed(directory)
-            for version in range(4):
-                commit_file(table, version).unlink()
-                checkpoint_file(table, version).unlink(missing_ok=True)
+            clean(lake, table)
             after = listed(directory)
             return validation.Log({0: before.commits[0]} | dict(after.commits), after.checkpoints, after.strays)
 

@@ -22,7 +22,6 @@ from deltasql.mirror.manifests import Manifests
 from deltasql.mirror.metrics import Metrics
 from deltasql.mirror.publisher import Directories, Published, Publisher
 from deltasql.mirror.repair import Repairs
-from deltasql.mirror.retention import kept_from
 from deltasql.mirror.validate import Stored, differences
 from deltasql.store import Landed, Store
 from deltasql.store.outbox import UNKNOWN_MODE, MirroredTable, MirrorStatus
@@ -399,7 +398,7 @@ class Mirror:
         published = progress().published
         stored = Stored(
             progress,
-            lambda log: kept_from(self._outbox, found, log, published),
+            partial(self._outbox.kept_from, found),
             partial(self._outbox.commits, found),
         )
         if published < 0:

@@ -10,7 +10,6 @@ from deltasql.mirror.checkpoints import Checkpoints
 from deltasql.mirror.commits import Kind, conflict, faults
 from deltasql.mirror.publisher import Directories, Published, Publisher
 from deltasql.mirror.replay import Log
-from deltasql.mirror.retention import kept_from
 from deltasql.store.outbox import MirroredTable, Outbox
 
 Repaired = tuple[tuple[int, ...], int | None]
@@ -70,7 +69,7 @@ class Repairs:
         """The published versions to publish again, and what is said of the first one that somebody else has taken."""
         directory = self._directories.of(table)
         log = Log.of(directory)
-        kept = kept_from(self._outbox, table, log, published)
+        kept = self._outbox.kept_from(table)
         if log.is_headless(kept):
             # The log was cleaned up behind a checkpoint that is gone: commits after it are of use only with it.
             self._checkpoints.repair(table, start=kept)
@@ -93,13 +92,11 @@ class Repairs:
                 table=table.name,
                 value=version,
             )
-        log = Log.of(self._directories.of(table))
-        start = log.start(kept_from(self._outbox, table, log, progress.published))
+        start = self._outbox.kept_from(table)
         if version < start:
             raise ValidationError(
-                f"table {table.name}: the log begins at version {start}, behind a checkpoint; version {version} is "
-                f"older than delta.logRetentionDuration and was cleaned up, no reader needs it, and it cannot be "
-                f"published again",
+                f"table {table.name}: the log begins at version {start}, behind a checkpoint; version {version} was "
+                f"cleaned up as delta.logRetentionDuration says, no reader needs it, and it cannot be published again",
                 table=table.name,
                 value=version,
             )

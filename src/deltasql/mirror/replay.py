@@ -78,18 +78,13 @@ class Log:
             ),
         )
 
-    def start(self, kept: int) -> int:
-        """The first version whose commit belongs in the log, if everything from one version on was kept: those before
-        it may have been cleaned up, which leaves no gap."""
-        return min([*self.commits, kept])
-
     def missing(self, kept: int, published: int) -> list[int]:
-        """The published versions whose commit files belong in the log and are not there."""
-        return [version for version in range(self.start(kept), published + 1) if version not in self.commits]
+        """The published versions whose commit files are not there, from the first one on that was not cleaned up."""
+        return [version for version in range(kept, published + 1) if version not in self.commits]
 
     def is_headless(self, kept: int) -> bool:
         """Is the checkpoint gone that stands for everything that was cleaned up?"""
-        return 0 < kept == self.start(kept) and kept not in self.checkpoints
+        return kept > 0 and kept not in self.checkpoints
 
 
 def replay(directory: Directory, log: Log, version: int) -> Replayed:

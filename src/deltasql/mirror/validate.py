@@ -37,8 +37,8 @@ class Stored:
     """What the database is asked about the log of a table."""
 
     progress: Callable[[], Progress]
-    kept: Callable[[Log], int]
-    """The first version that no clean-up can have removed from a log."""
+    kept: Callable[[], int]
+    """The first version that was not cleaned up."""
     commits: Commits
 
 
@@ -48,7 +48,7 @@ def differences(directory: Directory, contents: Contents | None, stored: Stored)
     meanwhile."""
     published = contents.version if contents is not None else -1
     log = Log.of(directory)
-    head, kept = stored.progress().head, stored.kept(log)
+    head, kept = stored.progress().head, stored.kept()
     wrong = _wrong_commits(directory, log, stored, kept, published=published, head=head)
     found = [*_ahead(log, head), *_strays(directory, log, stored.progress), *_told(wrong)]
     if log.is_headless(kept) and kept <= published:
@@ -72,7 +72,7 @@ def _wrong_commits(
     if gone:
         # A clean-up that went on while the log was listed looks like a gap, but not twice.
         again = Log.of(directory)
-        gone &= set(again.missing(stored.kept(again), published))
+        gone &= set(again.missing(stored.kept(), published))
     found = [Fault(version, Kind.GONE) for version in gone]
     there = {version: size for version, size in log.commits.items() if version <= head}
     for fault in faults(directory, there, stored.commits):

@@ -123,17 +123,13 @@ class Outbox:
         """Every table, by name, or one."""
         return [_status(row, self._config) for row in self._database.rows("mirror_status", table_key=key)]
 
-    def retained(self, table: MirroredTable, before: datetime) -> tuple[int, int]:
-        """The first version that was committed after a moment, and the last checkpoint of a version before it, else
-        0."""
-        row = self._database.rows("mirror_retained", table_key=table.key, before=before)[0]
-        return row["young"], row["checkpoint"]
+    def cleaned(self, table: MirroredTable, version: int) -> None:
+        """The log of a table begins at a version from now on: those before are cleaned up."""
+        self._database.execute("mirror_cleaned", table_key=table.key, version=version)
 
-    def last_before(self, table: MirroredTable, versions: Sequence[int], before: datetime) -> int | None:
-        """The last one of some versions that was committed by a moment."""
-        found = self._database.rows("mirror_last_before", table_key=table.key, versions=list(versions), before=before)
-        last: int | None = found[0]["version"]
-        return last
+    def kept_from(self, table: MirroredTable) -> int:
+        """The first version of a table that was not cleaned up."""
+        return int(self._database.rows("mirror_kept", table_key=table.key)[0]["version"])
 
     def commits(self, table: MirroredTable, versions: Sequence[int]) -> dict[int, LoggedCommit]:
         """What versions hold."""

@@ -426,18 +426,15 @@ left join dl_table_versions v on v.table_key = t.table_key and v.version = o.ver
 where t.dropped_at is null and (%(table_key)s::int is null or t.table_key = %(table_key)s)
 order by t.namespace, t.name
 
--- mirror_retained --
--- The first version that was committed after a moment, and the last checkpoint before it.
-select y.young, coalesce((select max(m.version) from dl_mirror_status m where m.table_key = %(table_key)s
-    and m.checkpoint_written and m.version < y.young), 0) as checkpoint
-from (select coalesce((select v.version from dl_table_versions v where v.table_key = %(table_key)s
-        and v.committed_at > %(before)s order by v.version limit 1),
-    (select max(v.version) + 1 from dl_table_versions v where v.table_key = %(table_key)s), 0) as young) y
+-- mirror_cleaned --
+-- The files of published versions before one are cleaned up.
+update dl_mirror_status set json_written = false
+where table_key = %(table_key)s and version < %(version)s and status = 'SUCCESS' and json_written
 
--- mirror_last_before --
--- The last one of some versions that was committed by a moment.
-select max(version) as version from dl_table_versions
-where table_key = %(table_key)s and version = any(%(versions)s) and committed_at <= %(before)s
+-- mirror_kept --
+-- The first version whose file was not cleaned up.
+select coalesce(max(version) + 1, 0) as version from dl_mirror_status
+where table_key = %(table_key)s and status = 'SUCCESS' and not json_written
 
 -- mirror_notify --
 -- Wake a reconciler that waits.
@@ -528,7 +525,7 @@ select manifest, together from dl_transactions where manifest is not null order 
 -- manifest_open --
 -- The next transactions without a manifest, with their tables; which of those are published.
 select t.txn_id, t.committed_at, t.author, t.message, d.table_id, d.namespace || '.' || d.name as name, d.location,
-    v.version, m.json_written as published
+    v.version, m.status = 'SUCCESS' as published
 from (select * from dl_transactions where manifest is null and tables is not null
       order by committed_at, txn_id limit %(limit)s) t
 join dl_table_versions v on v.txn_id = t.txn_id
