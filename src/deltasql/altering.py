@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 
 from deltasql.config import Config
-from deltasql.core.actions import CommitInfo, Metadata, Protocol
+from deltasql.core.actions import CommitInfo, Metadata
 from deltasql.core.changes import Reads, TableState
 from deltasql.core.constraints import CHECK
 from deltasql.core.fit import DEFAULT, GENERATED, parse_struct
-from deltasql.core.properties import check_properties
-from deltasql.core.protocol import features_of, needed_features, protocol_for
+from deltasql.core.properties import canonical_properties
+from deltasql.core.protocol import grown, needed_features
 from deltasql.core.schema import schema_string, validate_schema
 from deltasql.data.align import violation
 from deltasql.errors import ValidationError
@@ -28,11 +28,11 @@ _SHOWN = 3
 def set_properties(txn: MultiTableTransaction, state: TableState, properties: Mapping[str, str]) -> None:
     """Give properties other values."""
     Config({}, {}).override(properties)
-    check_properties(state.name, properties)
-    _refuse_constraints(state, properties)
+    given = canonical_properties(state.name, properties)
+    _refuse_constraints(state, given)
     metadata = metadata_of(state)
-    after = _with(metadata, {**metadata.configuration, **properties})
-    _stage(txn, state, after, CommitInfo("SET TBLPROPERTIES", {"properties": json.dumps(dict(properties))}))
+    after = _with(metadata, {**metadata.configuration, **given})
+    _stage(txn, state, after, CommitInfo("SET TBLPROPERTIES", {"properties": json.dumps(given)}))
 
 
 def add_constraint(txn: MultiTableTransaction, state: TableState, name: str, condition: str, rows: Any) -> None:
@@ -131,6 +131,5 @@ def _stage(
     txn: MultiTableTransaction, state: TableState, metadata: Metadata, info: CommitInfo, reads: Reads | None = None
 ) -> None:
     needed = needed_features(metadata.configuration, metadata.schema_string)
-    known = features_of(state.protocol or Protocol())
-    txn.reshape(state, metadata, protocol_for(needed | known) if needed - known else None)
+    txn.reshape(state, metadata, grown(state.protocol, needed, state.name))
     txn.stage_on(state, [info], reads=reads)

@@ -77,6 +77,13 @@ def optional_text(value: Any) -> str:
     return text(value) if value else ""
 
 
+def web_address(value: Any) -> str:
+    """A URL of the web, or none."""
+    if value and not re.match("https?://[^/]", str(value), re.IGNORECASE):
+        raise ValueError("a URL that begins with http:// or https://")
+    return optional_text(value)
+
+
 def switch(value: Any) -> bool:
     """On or off."""
     if value not in ("on", "off", True, False):
@@ -118,7 +125,7 @@ KEYS: Mapping[str, Key] = {
     "mirror.reconcile_interval": Key("30s", duration, "how often the reconciler looks for open versions"),
     "mirror.max_retry_attempts": Key(5, count, "attempts to publish a version before it counts as failed"),
     "mirror.retry_backoff_base": Key("1s", duration, "the first pause between attempts; it doubles"),
-    "mirror.alert_webhook": Key("", optional_text, "a URL that is told when a version cannot be published"),
+    "mirror.alert_webhook": Key("", web_address, "a URL that is told when a version cannot be published"),
     "mirror.parallel_tables": Key(5, count, "tables published side by side"),
     "mirror.reconcile_concurrency": Key(10, count, "tasks of the reconciler at once"),
     "transaction.max_tables": Key(10, count, "tables in one transaction at most"),

@@ -14,12 +14,12 @@ from deltasql.config import Config
 from deltasql.core.actions import CommitInfo, Metadata, Protocol
 from deltasql.core.changes import NewTable, TableState
 from deltasql.core.fit import nullable
-from deltasql.core.properties import check_properties
-from deltasql.core.protocol import needed_features, protocol_for, unsupported
+from deltasql.core.properties import canonical_properties
+from deltasql.core.protocol import grown, needed_features
 from deltasql.core.schema import schema_string
 from deltasql.core.uri import split_name
 from deltasql.data.inputs import arrow_rows, is_spark_frame
-from deltasql.errors import TableExists, UnsupportedFeature, UsageError, ValidationError
+from deltasql.errors import TableExists, UsageError, ValidationError
 from deltasql.store import Store
 from deltasql.transaction import MultiTableTransaction
 from deltasql.writing import TableWriter, WriteOptions, struct_of
@@ -123,7 +123,7 @@ def _configuration(
                 value=key,
             )
     Config({}, {}).override(values)
-    check_properties(table, values)
+    values = canonical_properties(table, values)
     for name, expression in (constraints or {}).items():
         values[f"delta.constraints.{name.lower()}"] = expression
     return values
@@ -132,14 +132,7 @@ def _configuration(
 def _protocol(table: str, configuration: Mapping[str, str], text: str) -> Protocol:
     needed = set(needed_features(configuration, text))
     needed |= {k.removeprefix("delta.feature.") for k in configuration if k.startswith("delta.feature.")}
-    unknown = unsupported(needed)
-    if unknown:
-        raise UnsupportedFeature(
-            f"table {table}: this release of deltasql does not support the table feature {', '.join(unknown)}",
-            features=unknown,
-            table=table,
-        )
-    return protocol_for(needed)
+    return grown(None, needed, table) or Protocol()
 
 
 def _create_parameters(metadata: Metadata) -> dict[str, Any]:

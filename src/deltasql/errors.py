@@ -261,15 +261,22 @@ class MirrorFailure(DeltaSqlError):
     stage = "mirror"
 
     def __init__(self, table_id: str, version: int, error: str, table: str | None = None) -> None:
-        super().__init__(
-            f"{_named(table, table_id)}: version {version} is committed but not yet published ({error}). "
-            f"The reconciler retries; `deltasql mirror status` shows it."
-        )
+        super().__init__(f"{_named(table, table_id)}: {self._told(version, error)}")
         self.table_id = table_id
         self.table = table
         self.version = version
         self.error = error
 
+    def _told(self, version: int, error: str) -> str:
+        return (
+            f"version {version} is committed but not yet published ({error}). "
+            f"The reconciler retries; `deltasql mirror status` shows it."
+        )
+
 
 class MirrorConflict(MirrorFailure):
-    """`_delta_log` already holds other bytes for this version; nothing was overwritten."""
+    """`_delta_log` already holds other bytes for this version, or goes on without the database; nothing was
+    overwritten."""
+
+    def _told(self, version: int, error: str) -> str:
+        return f"the published log is not the database's from version {version} on: {error}"

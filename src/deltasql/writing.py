@@ -18,7 +18,7 @@ from deltasql.core.actions import Add, Cdc, CommitInfo, DeletionVector, Metadata
 from deltasql.core.changes import SERIALIZABLE, Reads, TableState
 from deltasql.core.feed import DELETED, INSERTED, has_feed
 from deltasql.core.fit import DEFAULT, Fit, fit, nullable, parse_struct
-from deltasql.core.protocol import features_of, needed_features, protocol_for
+from deltasql.core.protocol import grown, needed_features
 from deltasql.core.schema import (
     Json,
     arrow_schema,
@@ -332,8 +332,7 @@ def _shape(state: TableState, metadata: Metadata, given: dict[str, Any], options
 def _grown(state: TableState, metadata: Metadata) -> Protocol | None:
     """The protocol that a schema needs, if the table's is not enough."""
     needed = needed_features(metadata.configuration, metadata.schema_string)
-    known = features_of(state.protocol) if state.protocol else frozenset()
-    return protocol_for(needed | known) if needed - known else None
+    return grown(state.protocol, needed, state.name)
 
 
 def metadata_of(state: TableState) -> Metadata:

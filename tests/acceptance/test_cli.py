@@ -149,6 +149,18 @@ class TestMirror:
         assert done.returncode == 1
         assert {row["table"] for row in json.loads(done.stdout)} == {table.name}
 
+    def test_validate_goes_on_past_a_log_that_cannot_be_read(self, tmp_path: Path) -> None:
+        url = f"deltasql://embedded/{tmp_path}/own"
+        with deltasql.connect(url) as lake:
+            unreadable, broken = (lake.create_table(name, "id BIGINT") for name in ("a.unreadable", "b.broken"))
+            log = Path(unreadable.location) / "_delta_log"
+            log.rename(log.with_name("moved"))
+            log.write_text("no directory")
+            (Path(broken.location) / f"_delta_log/{0:020d}.json").unlink()
+            done = deltasql_command("mirror", "validate", "--all", "--json", url=url)
+        assert done.returncode == 1
+        assert {row["table"] for row in json.loads(done.stdout)} == {"a.unreadable", "b.broken"}
+
     def test_repair(self, make_table: Make, run: Callable[..., str]) -> None:
         table = make_table()
         file = Path(table.location) / f"_delta_log/{0:020d}.json"

@@ -91,6 +91,14 @@ class TestCreate:
         first = (Path(table.location) / f"_delta_log/{0:020d}.json").read_text().splitlines()[0]
         assert "inCommitTimestamp" in json.loads(first)["commitInfo"]
 
+    def test_names_of_properties_in_any_case(self, lake: deltasql.Lake, make_table: Make) -> None:
+        """One that was kept as it is would mean nothing to anybody."""
+        table = make_table(properties={"delta.checkpointinterval": "2", "DELTA.deltasql.Fence": "true", "Own": "kept"})
+        assert table.properties == {"delta.checkpointInterval": "2", "delta.deltasql.fence": "true", "Own": "kept"}
+        assert "deltasqlFence" in (table.protocol.writer_features or ())
+        lake.sql(f"ALTER TABLE {table.name} SET TBLPROPERTIES ('delta.CHECKPOINTINTERVAL' = '5')")
+        assert lake.table(table.id).properties["delta.checkpointInterval"] == "5"
+
     @pytest.mark.parametrize(
         ("options", "hint"),
         [
@@ -106,6 +114,11 @@ class TestCreate:
             ({"properties": {"delta.enableDeletionVectors": "yes"}}, "'true' or 'false', got 'yes'"),
             ({"properties": {"delta.checkpointInterval": "0"}}, "a number of versions from 1, got '0'"),
             ({"properties": {"delta.logRetentionDuration": "bogus"}}, "'interval 30 days', got 'bogus'"),
+            ({"properties": {"delta.enableRowTracking": "true"}}, "rowTracking"),
+            ({"properties": {"delta.checkpontInterval": "2"}}, "mean 'delta.checkpointInterval'"),
+            ({"properties": {"delta.xyz": "2"}}, "no property 'delta.xyz'"),
+            ({"properties": {"delta.minReaderVersion": "3"}}, "follows from what a table uses"),
+            ({"properties": {"delta.appendOnly": "true", "delta.APPENDONLY": "false"}}, "given twice"),
             ({"name": "a.b.c"}, "namespace"),
             ({"name": "we ird"}, "we_ird"),
         ],

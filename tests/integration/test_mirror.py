@@ -657,12 +657,59 @@ class TestWatching:
             thread.join(60)
         assert not thread.is_alive()
 
+    def test_attempts_come_when_they_are_due(
+        self, make_table: Make, other_lake: Callable[..., deltasql.Lake], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Not only when it is time to look."""
+        watcher = other_lake(mirror__reconcile_interval="1h", mirror__retry_backoff_base="20ms")
+        silent = other_lake(mirror__mode="off")
+        table = silent.table(make_table().id)
+        stage(silent, table)
+        original = Directory.put_if_absent
+
+        def failing(directory: Directory, path: str, data: bytes) -> bool:
+            if directory.location != table.location:
+                return original(directory, path, data)
+            raise deltasql.StorageError("down")
+
+        monkeypatch.setattr(Directory, "put_if_absent", failing)
+        stop = threading.Event()
+        thread = threading.Thread(target=watcher.mirror.watch, args=(stop,))
+        thread.start()
+        try:
+            wait_until(lambda: state_of(silent, table).status == "FAILED", 60)
+            monkeypatch.undo()
+            wait_until(lambda: state_of(silent, table).published == 1, 60)
+        finally:
+            stop.set()
+            thread.join(60)
+
+    def test_what_a_writer_cannot_publish_is_announced(
+        self, make_table: Make, other_lake: Callable[..., deltasql.Lake], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It may end before the next attempt."""
+        writer = other_lake(mirror__retry_backoff_base="1h")
+        table = writer.table(make_table().id)
+        monkeypatch.setattr(Directory, "put_if_absent", raising(deltasql.StorageError("down")))
+        with writer.store.outbox.listening() as announced:
+            stage(writer, table)
+            assert announced(20)
+        monkeypatch.undo()
+        writer.mirror.repair(table.name)
+
     def test_metrics(self, lake: deltasql.Lake, make_table: Make) -> None:
         table = make_table()
         text = lake.mirror.metrics()
         for name in ("mirror_publish_seconds_count", "mirror_failures_total", "mirror_checkpoint_seconds_count"):
             assert name in text
         assert f'mirror_lag_seconds{{table="{table.name}"}} 0.0' in text
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    def fail(*_: Any) -> Any:
+        raise error
+
+    return fail
 
 
 class hanging:

@@ -361,6 +361,28 @@ class TestValidate:
         monkeypatch.setattr(validation.Log, "of", torn)
         assert lake.mirror.validate(table.name) == []
 
+    def test_a_clean_up_after_the_log_was_listed_is_no_difference(
+        self, lake: deltasql.Lake, table: deltasql.Table, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        original = validation.faults
+
+        def late(*arguments: Any) -> Any:
+            monkeypatch.setattr(validation, "faults", original)
+            clean(lake, table)
+            return original(*arguments)
+
+        monkeypatch.setattr(validation, "faults", late)
+        assert lake.mirror.validate(table.name) == []
+        assert not commit_file(table, 0).exists()
+
+    def test_statistics_as_a_struct_only(self, lake: deltasql.Lake, make_table: Make) -> None:
+        as_struct = {"delta.checkpoint.writeStatsAsJson": "false", "delta.checkpoint.writeStatsAsStruct": "true"}
+        table = make_table("structs", properties={"delta.checkpointInterval": "1"} | as_struct)
+        table.append(pa.table({"id": [1, 2]}))
+        lake.mirror.settle()
+        assert state_of(lake, table).checkpoint == 1
+        is_whole(lake, table)
+
     def test_a_commit_meanwhile_is_no_difference(
         self, lake: deltasql.Lake, table: deltasql.Table, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -375,11 +397,54 @@ class TestValidate:
         assert lake.mirror.validate(table.name) == []
 
 
-def test_a_log_far_ahead_of_the_database(lake: deltasql.Lake, table: deltasql.Table) -> None:
-    commit_file(table, 9).write_bytes(b"{}\n")
-    report = next(r for r in lake.mirror.run() if r.table == table.name)
-    assert "version 9, which the database does not have" in (report.error or "")
-    assert "version 9" in str(lake.mirror.validate(table.name))
+class TestLogAhead:
+    """As after a database was restored from an older back-up."""
+
+    def test_of_the_versions_is_told(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
+        commit_file(table, 9).write_bytes(b"{}\n")
+        report = next(r for r in lake.mirror.run() if r.table == table.name)
+        assert "version 9, which the database does not have" in (report.error or "")
+        assert "version 9" in str(lake.mirror.validate(table.name))
+
+    @pytest.mark.parametrize("version", [None, 1])
+    def test_repair_does_nothing(self, lake: deltasql.Lake, table: deltasql.Table, version: int | None) -> None:
+        commit_file(table, 9).write_bytes(b"{}\n")
+        commit_file(table, 1).unlink()
+        before = contents(table)
+        with pytest.raises(deltasql.MirrorConflict, match="version 9, which the database does not have"):
+            lake.mirror.repair(table.name, version)
+        assert contents(table) == before
+
+    def test_repair_names_where_they_part(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
+        commit_file(table, 9).write_bytes(b"{}\n")
+        commit_file(table, 3).write_bytes(b'{"commitInfo":{"operation":"WRITE","engineInfo":"other/1"}}\n')
+        with pytest.raises(deltasql.MirrorConflict, match=r"other/1.* goes on to version 9") as caught:
+            lake.mirror.repair(table.name)
+        assert caught.value.version == 3
+
+    def test_nothing_is_published_into_it(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
+        """A writer that has not published the table before looks."""
+        for version in (12, 13):
+            commit_file(table, version).write_bytes(b"{}\n")
+        before = contents(table)
+        with deltasql.connect(lake.dsn, config={"postgres.schema": SCHEMA, "mirror.retry_backoff_base": "1h"}) as other:
+            assert stage(other, other.table(table.id)) == 6
+            status = state_of(other, table)
+        assert (status.status, status.published) == ("FAILED", 5)
+        assert "version 12, which the database does not have" in (status.error or "")
+        assert contents(table) == before
+
+    def test_the_hint_stays(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
+        checkpoint_file(table, 9).write_bytes(checkpoint_file(table, 4).read_bytes())
+        log_of(table).joinpath("_last_checkpoint").write_bytes(b'{"version":9,"size":3}')
+        with pytest.raises(deltasql.MirrorConflict, match="names version 9, which the database does not have"):
+            lake.mirror._checkpoints.write(lake.mirror._find(table.name), 4)
+        assert log_of(table).joinpath("_last_checkpoint").read_bytes() == b'{"version":9,"size":3}'
+
+
+def contents(table: deltasql.Table) -> dict[str, bytes]:
+    """All files of a log."""
+    return {path.name: path.read_bytes() for path in log_of(table).iterdir()}
 
 
 def set_properties(lake: deltasql.Lake, table: deltasql.Table, properties: str) -> None:

@@ -50,6 +50,8 @@ def test_layers() -> None:
         ({"pool.timeout": "soon"}, {}, "30s"),
         ({"mirror.mode": "maybe"}, {}, "sync, async or off"),
         ({"postgres.schema": ""}, {}, "non-empty"),
+        ({"mirror.alert_webhook": "example.com/hook"}, {}, "http://"),
+        ({"mirror.alert_webhook": "ftp://example.com"}, {}, "http://"),
     ],
 )
 def test_errors_help(values: dict[str, Any], environment: dict[str, str], hint: str) -> None:
@@ -62,6 +64,10 @@ def test_errors_help(values: dict[str, Any], environment: dict[str, str], hint: 
 )
 def test_durations(text: Any, seconds: float) -> None:
     assert duration(text) == seconds
+
+
+def test_schemes_in_any_case() -> None:
+    assert Config({"mirror.alert_webhook": "HTTPS://example.com"}, {})["mirror.alert_webhook"] == "HTTPS://example.com"
 
 
 def test_every_key_says_what_it_means() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 
 from deltasql.core.intervals import parse_interval
 from deltasql.errors import ValidationError
@@ -12,6 +13,8 @@ DELETION_VECTORS = "delta.enableDeletionVectors"
 FENCE = "delta.deltasql.fence"
 """Its writer feature nobody else knows: other engines read the table and refuse to write it."""
 IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
+STATS_AS_JSON = "delta.checkpoint.writeStatsAsJson"
+STATS_AS_STRUCT = "delta.checkpoint.writeStatsAsStruct"
 
 
 def is_on(configuration: Mapping[str, str], key: str) -> bool:
@@ -19,12 +22,45 @@ def is_on(configuration: Mapping[str, str], key: str) -> bool:
     return configuration.get(key, "").lower() == "true"
 
 
-def check_properties(table: str, properties: Mapping[str, str]) -> None:
-    """Refuse values that Delta's own properties cannot have: readers would fail on them, or take them for others."""
-    for key, value in properties.items():
-        allowed = _ALLOWED.get(key.lower())
+def stats_as_struct(configuration: Mapping[str, str]) -> bool:
+    """Do checkpoints have statistics in their own types?"""
+    return is_on(configuration, STATS_AS_STRUCT)
+
+
+def stats_as_json(configuration: Mapping[str, str]) -> bool:
+    """Do checkpoints have statistics as text? They have them in one form at least."""
+    return configuration.get(STATS_AS_JSON, "true").lower() != "false" or not stats_as_struct(configuration)
+
+
+def canonical_properties(table: str, properties: Mapping[str, str]) -> dict[str, str]:
+    """Properties under the names that Delta has for them, whatever their case. Names under `delta.` that there are not
+    are refused, and so are values that a property cannot have: readers would fail on them, or take them for others."""
+    found: dict[str, str] = {}
+    for given, value in properties.items():
+        key = _canonical(table, given)
+        allowed = _ALLOWED.get(key)
         if allowed is not None and not allowed[1](value):
             raise ValidationError(f"table {table}: {key} is {allowed[0]}, got {value!r}", table=table, value=value)
+        if key in found:
+            raise ValidationError(f"table {table}: the property {key} is given twice", table=table, value=given)
+        found[key] = value
+    return found
+
+
+def _canonical(table: str, key: str) -> str:
+    lower = key.lower()
+    if not lower.startswith("delta."):
+        return key
+    for prefix in _FAMILIES:
+        if lower.startswith(prefix.lower()):
+            return prefix + key[len(prefix) :]
+    if lower in _NAMES:
+        return _NAMES[lower]
+    near = get_close_matches(lower, _NAMES, n=1)
+    hint = f"did you mean {_NAMES[near[0]]!r}?" if near else "names of your own begin otherwise"
+    if lower in _VERSIONS:
+        hint = "its protocol follows from what a table uses, and delta.feature.<name>='supported' asks for more"
+    raise ValidationError(f"table {table}: Delta has no property {key!r}: {hint}", table=table, value=key)
 
 
 def _is_switch(text: str) -> bool:
@@ -49,13 +85,19 @@ def _is_interval(text: str) -> bool:
 
 _SWITCHES = (
     "delta.appendOnly",
-    "delta.checkpoint.writeStatsAsJson",
-    "delta.checkpoint.writeStatsAsStruct",
+    STATS_AS_JSON,
+    STATS_AS_STRUCT,
     "delta.enableExpiredLogCleanup",
     CHANGE_DATA_FEED,
     DELETION_VECTORS,
     FENCE,
+    "delta.enableIcebergCompatV1",
+    "delta.enableIcebergCompatV2",
+    "delta.enableIcebergCompatV3",
     IN_COMMIT_TIMESTAMPS,
+    "delta.enableRowTracking",
+    "delta.enableTypeWidening",
+    "delta.enableVariantShredding",
 )
 _INTERVALS = (
     "delta.deletedFileRetentionDuration",
@@ -63,8 +105,41 @@ _INTERVALS = (
     "delta.setTransactionRetentionDuration",
 )
 _ALLOWED: dict[str, tuple[str, Callable[[str], bool]]] = {
-    **{key.lower(): ("'true' or 'false'", _is_switch) for key in _SWITCHES},
-    **{key.lower(): ("a duration such as 'interval 30 days'", _is_interval) for key in _INTERVALS},
-    "delta.checkpointinterval": ("a number of versions from 1", _is_count),
-    "delta.dataskippingnumindexedcols": ("a number of columns, or -1 for all", _is_number_of_columns),
+    **dict.fromkeys(_SWITCHES, ("'true' or 'false'", _is_switch)),
+    **dict.fromkeys(_INTERVALS, ("a duration such as 'interval 30 days'", _is_interval)),
+    "delta.checkpointInterval": ("a number of versions from 1", _is_count),
+    "delta.dataSkippingNumIndexedCols": ("a number of columns, or -1 for all", _is_number_of_columns),
 }
+_VERSIONS = ("delta.minreaderversion", "delta.minwriterversion")
+_FAMILIES = ("delta.constraints.", "delta.feature.")
+_OTHERS = (
+    "delta.autoOptimize",
+    "delta.autoOptimize.autoCompact",
+    "delta.autoOptimize.optimizeWrite",
+    "delta.checkpoint.partSize",
+    "delta.checkpointPolicy",
+    "delta.checkpointRetentionDuration",
+    "delta.columnMapping.maxColumnId",
+    "delta.columnMapping.mode",
+    "delta.compatibility.symlinkFormatManifest.enabled",
+    "delta.dataSkippingStatsColumns",
+    "delta.dataSkippingStringPrefixLength",
+    "delta.dropFeatureTruncateHistory.retentionDuration",
+    "delta.enableFullRetentionRollback",
+    "delta.inCommitTimestampEnablementTimestamp",
+    "delta.inCommitTimestampEnablementVersion",
+    "delta.isolationLevel",
+    "delta.parquet.compression.codec",
+    "delta.parquet.format.version",
+    "delta.randomPrefixLength",
+    "delta.randomizeFilePrefixes",
+    "delta.requireCheckpointProtectionBeforeVersion",
+    "delta.rowTracking.materializedRowCommitVersionColumnName",
+    "delta.rowTracking.materializedRowIdColumnName",
+    "delta.sampleRetentionDuration",
+    "delta.targetFileSize",
+    "delta.tuneFileSizesForRewrites",
+    "delta.universalFormat.enabledFormats",
+)
+_NAMES = {key.lower(): key for key in (*_ALLOWED, *_OTHERS)}
+"""All that Delta's protocol and its engines know, by their names in small letters."""

@@ -51,6 +51,12 @@ _BY_PROPERTY = {
     CHANGE_DATA_FEED: "changeDataFeed",
     DELETION_VECTORS: "deletionVectors",
     IN_COMMIT_TIMESTAMPS: "inCommitTimestamp",
+    "delta.enableTypeWidening": "typeWidening",
+    "delta.enableRowTracking": "rowTracking",
+    "delta.enableIcebergCompatV1": "icebergCompatV1",
+    "delta.enableIcebergCompatV2": "icebergCompatV2",
+    "delta.enableIcebergCompatV3": "icebergCompatV3",
+    "delta.enableVariantShredding": "variantShredding",
 }
 
 
@@ -178,6 +184,22 @@ def needed_features(configuration: Mapping[str, str], schema_string: str) -> fro
     if "CURRENT_DEFAULT" in field_metadata:
         needed.add("allowColumnDefaults")
     return frozenset(needed)
+
+
+def grown(protocol: Protocol | None, needed: Collection[str], table: str) -> Protocol | None:
+    """The protocol that a table needs for some features; None if the one that it has is enough."""
+    known = features_of(protocol) if protocol else frozenset()
+    new = set(needed) - known
+    if protocol is not None and not new:
+        return None
+    unknown = unsupported(new)
+    if unknown:
+        raise UnsupportedFeature(
+            f"table {table}: this release of deltasql does not support the table feature {', '.join(unknown)}",
+            features=unknown,
+            table=table,
+        )
+    return protocol_for(known | new)
 
 
 def protocol_for(needed: Collection[str]) -> Protocol:

@@ -228,7 +228,7 @@ def check_name(name: str) -> str:
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 # Java's URI class leaves these as they are; ':' is left out because at the start it would end a scheme.
 _PATH_SAFE = "/=!$&'()*+,;@~"
-_LONGEST_SEGMENT = 200
+_LONGEST_SEGMENT = 255
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9_\-./=]*")
 
 

@@ -22,7 +22,7 @@ class Alerts:
     """Tells of failures. The webhook is called by a thread of its own: no commit waits for whoever listens there."""
 
     def __init__(self, webhook: str) -> None:
-        self._webhook = webhook if webhook.startswith(("http://", "https://")) else ""
+        self._webhook = webhook
         self._lock = threading.Lock()
         self._sender: ThreadPoolExecutor | None = None
 

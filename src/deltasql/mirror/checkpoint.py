@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from deltasql.core.actions import Metadata, Protocol
+from deltasql.core.properties import stats_as_json, stats_as_struct
 from deltasql.core.schema import arrow_schema
 from deltasql.mirror.origin import Origin, Written
 from deltasql.mirror.parsed import ParsedColumns
@@ -108,10 +109,9 @@ class _Shape:
     @classmethod
     def of(cls, contents: Contents) -> _Shape:
         configuration = contents.metadata.configuration
-        as_struct = configuration.get("delta.checkpoint.writeStatsAsStruct", "false").lower() == "true"
-        as_json = configuration.get("delta.checkpoint.writeStatsAsJson", "true").lower() != "false" or not as_struct
+        as_struct, as_json = stats_as_struct(configuration), stats_as_json(configuration)
         schema = arrow_schema(contents.metadata.schema_string)
-        parsed = ParsedColumns(schema, contents.metadata.partition_columns if as_struct else (), as_struct)
+        parsed = ParsedColumns(schema, contents.partitions.distinct() if as_struct else {}, as_struct)
         add = pa.struct(
             {
                 "path": _TEXT,

@@ -16,7 +16,7 @@ from pathlib import Path
 from deltasql.config import Config
 from deltasql.core.canonical import epoch_millis
 from deltasql.core.intervals import property_interval
-from deltasql.errors import UsageError
+from deltasql.errors import MirrorConflict, UsageError
 from deltasql.mirror.checkpoint import write_checkpoint
 from deltasql.mirror.hint import decode_hint, encode_hint
 from deltasql.mirror.layout import LAST_CHECKPOINT, checkpoint_path
@@ -98,7 +98,10 @@ class Checkpoints:
         directory = self._directories.of(table)
         origin = self._origin(table, version)
         written = found(directory, origin) or self._upload(table, origin, directory)
-        hinted = trusted_hint(directory, self._outbox.progress(table).published)
+        hinted, head = trusted_hint(directory), self._outbox.progress(table).head
+        if hinted is not None and hinted > head:
+            problem = f"{directory.location}/{LAST_CHECKPOINT} names version {hinted}, which the database does not have"
+            raise MirrorConflict(table.id, hinted, problem, table.name)
         if hinted is None or hinted <= version:
             size = directory.size(checkpoint_path(version)) or 0
             directory.put(LAST_CHECKPOINT, encode_hint(version, written.num_actions, size, written.num_adds))
@@ -117,7 +120,7 @@ class Checkpoints:
             last = self.due_at(table, published, max(there, default=0))
             wanted |= {last} if last is not None else set()
             wanted |= {start} if 0 < start <= published and start not in there else set()
-            if not wanted and there and trusted_hint(directory, published) is None:
+            if not wanted and there and trusted_hint(directory) is None:
                 wanted = {max(there)}
             for version in sorted(wanted):
                 self._write_and_clean(table, version)
@@ -151,9 +154,7 @@ def interval(table: MirroredTable, config: Config) -> int:
         return int(config["mirror.checkpoint_interval"])
 
 
-def trusted_hint(directory: Directory, published: int) -> int | None:
-    """The version that the hint names, if it is published and its checkpoint is there: readers fail on any other."""
+def trusted_hint(directory: Directory) -> int | None:
+    """The version that the hint names, if its checkpoint is there: readers fail on any other."""
     hinted = decode_hint(directory.get(LAST_CHECKPOINT))
-    if hinted is None or hinted > published or directory.size(checkpoint_path(hinted)) is None:
-        return None
-    return hinted
+    return None if hinted is None or directory.size(checkpoint_path(hinted)) is None else hinted

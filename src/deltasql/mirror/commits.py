@@ -12,7 +12,7 @@ import msgspec
 
 from deltasql.core.canonical import LoggedCommit, commit_bytes
 from deltasql.errors import MirrorConflict
-from deltasql.mirror.layout import LAST_CHECKPOINT, LOG, commit_path, commit_version
+from deltasql.mirror.layout import LAST_CHECKPOINT, LOG, any_version, commit_path, commit_version
 from deltasql.objects import Directory
 from deltasql.store.outbox import OPEN_AT_ONCE, MirroredTable
 
@@ -95,6 +95,32 @@ def described(data: bytes) -> str:
         return ""
 
 
+def ahead(
+    directory: Directory, table: MirroredTable, head: Callable[[], int], version: int | None = None
+) -> MirrorConflict | None:
+    """What to say of versions in the log that the database does not have, where they keep one from being published."""
+    listed = directory.list(LOG, after=commit_path(head()))
+    versions = {version for entry in listed if (version := any_version(entry.path)) is not None}
+    last = head() if versions else 0  # commits may have reached the log before it was listed
+    first = min((version for version in versions if version > last), default=None)
+    if first is None:
+        return None
+    problem = (
+        f"{directory.location}/{LOG} holds version {first}, which the database does not have: a writer went past the "
+        f"database, or the database was restored from an older back-up. Nothing was overwritten. {_way_out(table)}"
+    )
+    return MirrorConflict(table.id, first if version is None else version, problem, table.name)
+
+
+def _way_out(table: MirroredTable) -> str:
+    return (
+        f"If that commit is not wanted, move the file out of {LOG}, with the commit files after it, the "
+        f"checkpoints and .crc files of these versions, and {LAST_CHECKPOINT}, and run "
+        f"`deltasql mirror repair {table.name}`; if it is, the rows it brought have to be written again through "
+        f"deltasql"
+    )
+
+
 def conflict(directory: Directory, table: MirroredTable, version: int, writer: str) -> MirrorConflict:
     """Who took our version, and how to go on."""
     ahead = max(
@@ -105,9 +131,6 @@ def conflict(directory: Directory, table: MirroredTable, version: int, writer: s
     problem = (
         f"{directory.location}/{commit_path(version)} holds another commit{writer}{further}. A writer "
         f"went past the database, or the database was restored from an older back-up. Nothing was overwritten. "
-        f"If that commit is not wanted, move the file out of {LOG}, with the commit files after it, the "
-        f"checkpoints and .crc files of these versions, and {LAST_CHECKPOINT}, and run "
-        f"`deltasql mirror repair {table.name}`; if it is, the rows it brought have to be written again through "
-        f"deltasql"
+        f"{_way_out(table)}"
     )
     return MirrorConflict(table.id, version, problem, table.name)

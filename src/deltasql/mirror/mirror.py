@@ -14,10 +14,18 @@ from functools import partial
 from typing import TypeVar
 
 from deltasql.core.canonical import commit_bytes
-from deltasql.errors import CommitTimeout, DatabaseError, DeltaSqlError, MirrorFailure, TableNotFound, UsageError
+from deltasql.errors import (
+    CommitTimeout,
+    DatabaseError,
+    DeltaSqlError,
+    MirrorConflict,
+    MirrorFailure,
+    TableNotFound,
+    UsageError,
+)
 from deltasql.mirror.alerts import Alerts
 from deltasql.mirror.checkpoints import Checkpoints
-from deltasql.mirror.layout import LOG, any_version, commit_path
+from deltasql.mirror.commits import ahead
 from deltasql.mirror.manifests import Manifests
 from deltasql.mirror.metrics import Metrics
 from deltasql.mirror.publisher import Directories, Published, Publisher
@@ -126,10 +134,13 @@ class Mirror:
             _log.exception("table %s: publishing failed", table.name)
             self._retry_later()
             return MirrorFailure(table.id, max(known), f"{type(error).__name__}: {error}", table.name)
-        if result.failure is None and max(known) not in result.versions and result.busy:
+        if result.failure is not None:
+            self._announce(table)
+            return result.failure
+        if max(known) not in result.versions and result.busy:
             why = "an earlier version could not be published yet, or another publisher is at work"
             return MirrorFailure(table.id, max(known), why, table.name)
-        return result.failure
+        return None
 
     def _after(self, result: Published) -> None:
         """Say what failed; write the checkpoint that has become due, but never while a writer waits."""
@@ -290,7 +301,8 @@ class Mirror:
         return table is not None and self._checkpoints.due_at(table, status.published, status.checkpoint) is not None
 
     def watch(self, stop: threading.Event, each: Callable[[list[MirrorReport]], None] = lambda _: None) -> None:
-        """Passes until told to stop: one whenever a commit is announced, and every `mirror.reconcile_interval`."""
+        """Passes until told to stop: one whenever a commit is announced or a next attempt is due, and every
+        `mirror.reconcile_interval`."""
         interval = self._config["mirror.reconcile_interval"]
         while not stop.is_set():
             try:
@@ -300,10 +312,18 @@ class Mirror:
                         look = time.monotonic() - looked > _LOOK_AHEAD_EVERY
                         looked = time.monotonic() if look else looked
                         each(self._watched_pass(look_ahead=look))
-                        _wait(announced, interval, stop)
+                        _wait(announced, min(interval, self._next_attempt()), stop)
             except DatabaseError as error:
                 _log.warning("the reconciler goes on when the database is back: %s", error)
                 stop.wait(self._config["mirror.retry_backoff_base"])
+
+    def _next_attempt(self) -> float:
+        """In how many seconds a version that failed is to be tried again. One that should have been by now is
+        somebody else's at the moment."""
+        pauses = self._outbox.pauses()
+        tables = self._tables() if pauses else {}
+        first = min((pauses[table_id] for table_id in tables if table_id in pauses), default=math.inf)
+        return first if first > 0 else float(self._config["mirror.retry_backoff_base"])
 
     def _watched_pass(self, *, look_ahead: bool) -> list[MirrorReport]:
         """A pass whose failure is told, and tried again with the next one."""
@@ -335,7 +355,11 @@ class Mirror:
         try:
             result = self._publisher.publish(table, wait=now, now=now)
             self._report(result)
-            error = result.failure.error if result.failure else self._ahead(table) if look_ahead else None
+            foreign = self._ahead(table) if look_ahead and not result.failure else None
+            if foreign is not None:
+                _log.error("%s", foreign)
+                return MirrorReport(table.name, tuple(result.versions), error=foreign.error)
+            error = result.failure.error if result.failure else None
             checkpoint = self._checkpoints.write_due(table, now=now)
         except DatabaseError as problem:
             if now and isinstance(problem, CommitTimeout):
@@ -350,28 +374,13 @@ class Mirror:
             return MirrorReport(table.name, error=f"{type(problem).__name__}: {problem}")
         return MirrorReport(table.name, tuple(result.versions), checkpoint, error)
 
-    def _ahead(self, table: MirroredTable) -> str | None:
-        """Versions in the log that the database does not have: another writer, or a database restored."""
-        head = self._outbox.progress(table).head
-        listed = self._directories.of(table).list(LOG, after=commit_path(head))
-        versions = {version for entry in listed if (version := any_version(entry.path)) is not None}
-        if not versions:
-            return None
-        head = self._outbox.progress(table).head  # commits may have reached the log before it was listed
-        first = min((version for version in versions if version > head), default=None)
-        if first is None:
-            return None
-        problem = (
-            f"_delta_log holds version {first}, which the database does not have: a writer went past the database, "
-            f"or the database was restored from an older back-up. From there on, commits cannot be published or are "
-            f"not seen"
-        )
-        _log.error("table %s: %s", table.name, problem)
-        return problem
+    def _ahead(self, table: MirroredTable) -> MirrorConflict | None:
+        return ahead(self._directories.of(table), table, lambda: self._outbox.progress(table).head)
 
     def repair(self, table: str, version: int | None = None) -> MirrorReport:
         """Publish at once what is missing from the log, or cut short: one version, or all; write anew what is missing
-        of its checkpoints, or is not ours. Raises if that fails, or if a commit file is another writer's."""
+        of its checkpoints, or is not ours. Raises if that fails, or if a commit file is another writer's; if the log
+        has versions that the database does not have, nothing is done."""
         found = self._find(table)
         done = self._repairs.whole(found) if version is None else self._repairs.one(found, version)
         return MirrorReport(found.name, *done)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
 from deltasql.core.partition_bounds import partition_bounds
+from deltasql.core.partition_values import partition_scalar
 from deltasql.core.schema import is_list
 
 Json = dict[str, Any]
@@ -18,14 +19,16 @@ _FRACTIONS = msgspec.json.Decoder(float_hook=Decimal)
 
 
 class ParsedColumns:
-    """The typed columns beside `add.stats`; none at all unless the table asks for them."""
+    """The typed columns beside `add.stats`; none at all unless the table asks for them. `partitions` has the distinct
+    values of each partition column: if one of them is unclear there is no column for them, as a null would say that
+    the file belongs to another partition, and readers would skip it."""
 
-    def __init__(self, schema: pa.Schema, partition_columns: Sequence[str], wanted: bool) -> None:
-        self._partitions = {c: schema.field(c).type for c in partition_columns}
-        self._bounded = _bounded([f for f in schema if f.name not in partition_columns])
-        self._counted = _counted([f for f in schema if f.name not in partition_columns])
+    def __init__(self, schema: pa.Schema, partitions: Mapping[str, pa.Array], wanted: bool) -> None:
+        self._partitions = {c: schema.field(c).type for c in partitions}
+        self._bounded = _bounded([f for f in schema if f.name not in partitions])
+        self._counted = _counted([f for f in schema if f.name not in partitions])
         self.types: dict[str, pa.DataType] = {}
-        if wanted and self._partitions:
+        if wanted and partitions and all(_is_clear(partitions[c], kind) for c, kind in self._partitions.items()):
             self.types["partitionValues_parsed"] = pa.struct(self._partitions)
         if wanted:
             self.types["stats_parsed"] = pa.struct(
@@ -85,7 +88,7 @@ def _reader(kind: pa.DataType) -> Callable[[Any], Any]:
         try:
             found = None if value is None else read(value)
             pa.scalar(found, kind)
-        except (ValueError, TypeError, InvalidOperation, OverflowError, pa.ArrowException):
+        except (ValueError, TypeError, ArithmeticError, pa.ArrowException):
             return None
         return found
 
@@ -99,14 +102,28 @@ def _leaf_reader(kind: pa.DataType) -> Callable[[Any], Any]:
     if types.is_date(kind):
         return date.fromisoformat
     if types.is_decimal(kind):
-        return lambda value: Decimal(value).quantize(Decimal(1).scaleb(-kind.scale))
+        unit = Decimal((0, (1,), -kind.scale))
+        exact = Context(prec=kind.precision, traps=[Inexact, InvalidOperation])
+        return lambda value: Decimal(value).quantize(unit, context=exact)
     if types.is_floating(kind):
         return float
     return lambda value: int(value) if isinstance(value, Decimal) and types.is_integer(kind) else value
 
 
-def _partition_column(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Serialised partition values in their type, where they are exact."""
+def _is_clear(texts: pa.Array, kind: pa.DataType) -> bool:
+    """Do all readers take these serialised partition values for the same ones?"""
     bounds = partition_bounds(texts, kind)
-    pairs = zip(bounds.min.to_pylist(), bounds.max.to_pylist(), strict=True)
-    return pa.array([low if low == high else None for low, high in pairs], bounds.min.type).cast(kind)
+    if pa.types.is_timestamp(kind) and bounds.min != bounds.max:
+        return False  # a time of an unknown zone
+    try:
+        _partition_column(texts, kind)
+    except ValueError:
+        return False
+    return not bounds.has_nulls.null_count
+
+
+def _partition_column(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Serialised partition values in their type."""
+    distinct = texts.dictionary_encode()
+    values = [partition_scalar(text, kind) for text in distinct.dictionary.to_pylist()]
+    return pa.array(values, kind).take(distinct.indices)

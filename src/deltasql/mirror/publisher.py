@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from deltasql.core.canonical import commit_bytes
 from deltasql.errors import DatabaseError, DeltaSqlError, MirrorConflict, MirrorFailure
-from deltasql.mirror.commits import conflict, described, is_cut_short
+from deltasql.mirror.commits import ahead, conflict, described, is_cut_short
 from deltasql.mirror.layout import checkpoint_path, commit_path
 from deltasql.mirror.metrics import Metrics
 from deltasql.objects import Directory
@@ -114,6 +114,7 @@ class Publisher:
             try:
                 _check_order(table, entry)
                 if place == 0:
+                    self._check_ahead(session, table, version)
                     self._check_before(table, version)
                 data = known[version]() if version in known else commit_bytes(stored[version])
                 if longer := self._directories.of(table).patience(len(data)):
@@ -156,6 +157,17 @@ class Publisher:
             directory.put(path, data)
             return
         raise conflict(directory, table, version, described(there or b""))
+
+    def _check_ahead(self, session: Publishing, table: MirroredTable, version: int) -> None:
+        """What is put into a log that goes on without the database is seen by nobody. One that did not when this
+        process first published the table can do so only where the next version is taken, or when the database was
+        restored meanwhile."""
+        directory = self._directories.of(table)
+        if version > self._seen.get(table.key, version) or directory.size(commit_path(version)) is not None:
+            return
+        foreign = ahead(directory, table, session.head, version)
+        if foreign is not None:
+            raise foreign
 
     def _check_before(self, table: MirroredTable, version: int) -> None:
         """A log with a gap is unreadable: the version before must be there, or a checkpoint that stands for it. A look

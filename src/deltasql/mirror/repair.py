@@ -7,7 +7,7 @@ from functools import partial
 
 from deltasql.errors import MirrorFailure, ValidationError
 from deltasql.mirror.checkpoints import Checkpoints
-from deltasql.mirror.commits import Kind, conflict, faults
+from deltasql.mirror.commits import Kind, ahead, conflict, faults
 from deltasql.mirror.publisher import Directories, Published, Publisher
 from deltasql.mirror.replay import Log
 from deltasql.store.outbox import MirroredTable, Outbox
@@ -35,6 +35,7 @@ class Repairs:
 
     def whole(self, table: MirroredTable) -> Repaired:
         """Publish everything that a reader can need and does not find as it is in the database."""
+        self._refuse_log_ahead(table)
         published = self._outbox.progress(table).published
         wanted, foreign = self._faults(table, published)
         self._outbox.reopen(table, wanted)
@@ -47,6 +48,7 @@ class Repairs:
 
     def one(self, table: MirroredTable, version: int) -> Repaired:
         """Publish a version again, and whatever is open."""
+        self._refuse_log_ahead(table)
         published = self._outbox.progress(table).published
         self._check_version(table, version)
         reopened = self._outbox.reopen(table, [version])
@@ -57,6 +59,20 @@ class Repairs:
                 self._outbox.close(table, version)
             raise result.failure
         return tuple(result.versions), self._checkpoints.repair(table, published)
+
+    def _refuse_log_ahead(self, table: MirroredTable) -> None:
+        """What is put into a log that goes on without the database is seen by nobody: the first version is named that
+        is not the database's."""
+        directory = self._directories.of(table)
+        problem = ahead(directory, table, lambda: self._outbox.progress(table).head)
+        if problem is None:
+            return
+        head = self._outbox.progress(table).head
+        ours = {version: size for version, size in Log.of(directory).commits.items() if version <= head}
+        for fault in faults(directory, ours, partial(self._outbox.commits, table)):
+            if fault.kind is Kind.FOREIGN:
+                raise conflict(directory, table, fault.version, fault.described)
+        raise problem
 
     def _publish(self, table: MirroredTable) -> Published:
         self._outbox.retry(table)

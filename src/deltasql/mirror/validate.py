@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
 
 import pyarrow as pa
 
 from deltasql.core.actions import Add
+from deltasql.core.properties import stats_as_json
 from deltasql.errors import DeltaSqlError
 from deltasql.mirror.commits import Commits, Fault, Kind, faults
 from deltasql.mirror.hint import decode_hint
@@ -46,9 +47,18 @@ def differences(directory: Directory, contents: Contents | None, stored: Stored)
     """What is not the same in the log as in the database, whose contents are those of the version published last, if
     there is one. How far commits have come is asked after each look at the log, which they may have reached
     meanwhile."""
+    while True:
+        kept = stored.kept()
+        found = _differences(directory, contents, stored, kept)
+        # A clean-up that went on meanwhile looks like a gap, or a log without a beginning.
+        if not found or stored.kept() == kept:
+            return found
+
+
+def _differences(directory: Directory, contents: Contents | None, stored: Stored, kept: int) -> list[str]:
     published = contents.version if contents is not None else -1
     log = Log.of(directory)
-    head, kept = stored.progress().head, stored.kept()
+    head = stored.progress().head
     wrong = _wrong_commits(directory, log, stored, kept, published=published, head=head)
     found = [*_ahead(log, head), *_strays(directory, log, stored.progress), *_told(wrong)]
     if log.is_headless(kept) and kept <= published:
@@ -68,12 +78,7 @@ def _wrong_commits(
 ) -> list[Fault]:
     """Commit files that are gone, cut short or another writer's. Those after the version published last may be on
     their way, and still be ours as far as they go."""
-    gone = set(log.missing(kept, published))
-    if gone:
-        # A clean-up that went on while the log was listed looks like a gap, but not twice.
-        again = Log.of(directory)
-        gone &= set(again.missing(stored.kept(), published))
-    found = [Fault(version, Kind.GONE) for version in gone]
+    found = [Fault(version, Kind.GONE) for version in log.missing(kept, published)]
     there = {version: size for version, size in log.commits.items() if version <= head}
     for fault in faults(directory, there, stored.commits):
         is_bad = {
@@ -131,7 +136,15 @@ def _compare(published: Replayed, contents: Contents) -> Iterator[str]:
     yield from _keyed("application transaction", published.txns, txns)
     yield from _keyed("domain", published.domains, {d.domain: d for d in contents.domains})
     files = {_name(key): add for key, add in _files(contents)}
-    yield from _keyed("file", {_name(key): add for key, add in published.files.items()}, files)
+    told = {_name(key): _with_stats(add, files.get(_name(key)), contents) for key, add in published.files.items()}
+    yield from _keyed("file", told, files)
+
+
+def _with_stats(published: Add, stored: Add | None, contents: Contents) -> Add:
+    """A file whose statistics a checkpoint has as a struct only, as the table wants it, with their text."""
+    if published.stats is None and stored is not None and not stats_as_json(contents.metadata.configuration):
+        return replace(published, stats=stored.stats)
+    return published
 
 
 def _name(key: FileKey) -> str:

@@ -58,6 +58,11 @@ class PartitionTable:
         places = self._places(keys)
         return self._values[column].take(places)
 
+    def distinct(self) -> dict[str, pa.Array]:
+        """The serialised values of each partition column, a partition each: all that there are now."""
+        self.load()
+        return dict(self._values)
+
     def bounds(self, column: str, kind: pa.DataType) -> Bounds:
         """The exact bounds of one partition column, a partition each."""
         if column not in self._bounds:

@@ -112,6 +112,11 @@ class Outbox:
         """The tables whose next version may be published now."""
         return [MirroredTable.of(row) for row in self._database.rows("mirror_due", **self._pauses())]
 
+    def pauses(self) -> dict[str, float]:
+        """In how many seconds the next attempt is due, of the tables where one has failed."""
+        found = self._database.rows("mirror_pauses", **self._pauses())
+        return {str(row["table_id"]): row["seconds"] for row in found}
+
     def progress(self, table: MirroredTable) -> Progress:
         """How far a table's log is published and checkpointed; of a table that was dropped, nothing is."""
         row = self._database.row("mirror_progress", table_key=table.key)
@@ -250,6 +255,10 @@ class Publishing:
         """The first versions that are not published yet, in order."""
         found = self._asked.fetchall() if self._asked else []
         return [OpenVersion(r["version"], r["retry_count"], r["due"], r["whole"]) for r in found]
+
+    def head(self) -> int:
+        """The last version of the table, now."""
+        return int(fetch(self._connection, "mirror_head", {"table_key": self._table.key})[0]["current_version"])
 
     def commits(self, versions: Sequence[int]) -> dict[int, LoggedCommit]:
         """What versions hold."""

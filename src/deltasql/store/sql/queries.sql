@@ -339,6 +339,15 @@ where t.dropped_at is null and (first.retry_count = 0 or first.last_attempt_at i
     + make_interval(secs => least(%(longest)s, %(base)s * power(2, first.retry_count - 1))) <= clock_timestamp())
 order by t.table_key
 
+-- mirror_pauses --
+-- Tables whose first open version has failed, and in how many seconds it is to be tried again.
+select t.table_id, extract(epoch from first.last_attempt_at - clock_timestamp())::float8
+    + least(%(longest)s, %(base)s * power(2, first.retry_count - 1)) as seconds
+from dl_tables t
+cross join lateral (select m.retry_count, m.last_attempt_at from dl_mirror_status m
+    where m.table_key = t.table_key and m.status <> 'SUCCESS' order by m.version limit 1) first
+where t.dropped_at is null and first.retry_count > 0 and first.last_attempt_at is not null
+
 -- mirror_open --
 -- The versions of a table that are not published yet, in order.
 select m.version, m.retry_count, v.version is not null and (m.version = 0 or exists (select from dl_mirror_status p
@@ -348,6 +357,10 @@ select m.version, m.retry_count, v.version is not null and (m.version = 0 or exi
 from dl_mirror_status m
 left join dl_table_versions v on v.table_key = m.table_key and v.version = m.version
 where m.table_key = %(table_key)s and m.status <> 'SUCCESS' order by m.version limit %(limit)s
+
+-- mirror_head --
+-- The last version of a table, dropped or not.
+select current_version from dl_tables where table_key = %(table_key)s
 
 -- mirror_give_up --
 -- Nothing of a table is to be published any more.
