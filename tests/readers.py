@@ -155,12 +155,18 @@ def _polars(path: Path, version: int | None) -> pa.Table:
     return pl.scan_delta(str(path), version=version).collect().to_arrow()
 
 
-def _duckdb(path: Path, version: int | None) -> pa.Table:
+def _duckdb(path: Path, version: int | None, where: str = "true") -> pa.Table:
     [extension] = Path(duckdb_extension_delta.__file__).parent.glob("extensions/*/delta.duckdb_extension")
     at = "" if version is None else f", version = {version}"
+    scan = f"delta_scan({_quoted(path.absolute().as_uri())}{at})"
     with duckdb.connect(config={"autoinstall_known_extensions": "false"}) as connection:
         connection.load_extension(str(extension))
-        return connection.sql(f"SELECT * FROM delta_scan({_quoted(path.absolute().as_uri())}{at})").to_arrow_table()
+        return connection.sql(f"SELECT * FROM {scan} WHERE {where}").to_arrow_table()
+
+
+def duckdb_where(path: Path, where: str) -> pa.Table:
+    """The rows that DuckDB finds for a condition, which it also skips files by."""
+    return _duckdb(path, None, where)
 
 
 def _clickhouse(path: Path, version: int | None) -> pa.Table:

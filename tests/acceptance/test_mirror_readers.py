@@ -17,7 +17,7 @@ from deltalake.exceptions import DeltaError
 
 import deltasql
 from tests.acceptance.test_readers import NESTED, PARTITIONS, PRIMITIVES, partitioned, table_of
-from tests.readers import assert_same_rows, read, rows
+from tests.readers import assert_same_rows, duckdb_where, read, rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -111,6 +111,34 @@ def test_partition_values(
         assert_same_rows(Path(table.location), expected, spark=spark_session)
     only_the_checkpoint(lake, table)
     assert_same_rows(Path(table.location), expected, spark=spark_session)
+
+
+@pytest.mark.parametrize(
+    ("kind", "texts", "where", "expected"),
+    [
+        ("FLOAT", ["0.1", "NaN", "-Infinity", None], "p < 5", [0, 2]),
+        ("FLOAT", ["0.1", "NaN", "-Infinity", None], "p > 0.05", [0, 1]),
+        ("DOUBLE", ["0.1", "NaN", "Infinity", "-0.0", None], "p > 0.05", [0, 1, 2]),
+        ("DOUBLE", ["0.1", "NaN", "Infinity", "-0.0", None], "p <> 7", [0, 1, 2, 3]),
+        ("BINARY", ["abc", "zz", None], "p <> 'abc'::BLOB", [1]),
+        ("DECIMAL(38,0)", ["9" * 38, "-1", None], "p > 5", [0]),
+        ("TIMESTAMP", ["2024-01-01T00:00:00.000000Z", "2024-01-01 00:00:00", None], "p > '2000-01-01'", [0, 1]),
+    ],
+)
+def test_files_skipped_by_the_partition_values_of_a_checkpoint(
+    make_table: Make, lake: deltasql.Lake, kind: str, texts: list[str | None], where: str, expected: list[int]
+) -> None:
+    table = make_table(
+        schema=f"id BIGINT, p {kind}",
+        partition_by=["p"],
+        properties={"delta.checkpointInterval": "1", "delta.checkpoint.writeStatsAsStruct": "true"},
+    )
+    names = [f"{number}.parquet" for number in range(len(texts))]
+    for number, name in enumerate(names):
+        pq.write_table(pa.table({"id": pa.array([number], pa.int64())}), Path(table.location) / name)
+    table.add_files(names, partition_values=[{"p": text} for text in texts])
+    only_the_checkpoint(lake, table)
+    assert sorted(duckdb_where(Path(table.location), where)["id"].to_pylist()) == expected
 
 
 @pytest.mark.parametrize("as_struct", ["true", "false"])

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from deltasql.core.actions import Add
@@ -143,7 +144,7 @@ def _compare(published: Replayed, contents: Contents) -> Iterator[str]:
 def _with_stats(published: Add, stored: Add | None, contents: Contents) -> Add:
     """A file whose statistics a checkpoint has as a struct only, as the table wants it, with their text."""
     if published.stats is None and stored is not None and not stats_as_json(contents.metadata.configuration):
-        return replace(published, stats=stored.stats)
+        return msgspec.structs.replace(published, stats=stored.stats)
     return published
 
 
