@@ -705,6 +705,62 @@ class TestWatching:
         assert f'mirror_lag_seconds{{table="{table.name}"}} 0.0' in text
 
 
+class TestSideBySide:
+    """In a schema of their own, where nobody else publishes."""
+
+    def test_a_commit_to_many_tables(
+        self, other_lake: Callable[..., deltasql.Lake], namespace: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        lake = other_lake(postgres__schema="crowded")
+        tables = [lake.create_table(f"{namespace}.t{number}", "id BIGINT") for number in range(7)]
+        with crowded(5, monkeypatch) as crowd, lake.begin() as tx:
+            for table in tables:
+                tx.stage(table, [add()])
+        assert crowd.most == 5
+        assert [state_of(lake, table).published for table in tables] == [1] * 7
+
+    def test_the_reconciler(
+        self, other_lake: Callable[..., deltasql.Lake], namespace: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        silent = other_lake(postgres__schema="crowded", mirror__mode="off")
+        lake = other_lake(postgres__schema="crowded")
+        tables = [silent.create_table(f"{namespace}.t{number}", "id BIGINT") for number in range(12)]
+        with crowded(10, monkeypatch) as crowd:
+            lake.mirror.run()
+        assert crowd.most == 10
+        assert [state_of(lake, table).published for table in tables] == [0] * 12
+
+
+class crowded:
+    """Files are put once so many are about to be, so that all find each other."""
+
+    def __init__(self, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.most = self._inside = 0
+        self._count, self._changed = count, threading.Condition()
+        original = Directory.put_if_absent
+
+        def put(directory: Directory, path: str, data: bytes) -> bool:
+            with self._changed:
+                self._inside += 1
+                self.most = max(self.most, self._inside)
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self.most >= self._count, 30)
+            try:
+                return original(directory, path, data)
+            finally:
+                with self._changed:
+                    self._inside -= 1
+
+        monkeypatch.setattr(Directory, "put_if_absent", put)
+        self._undo = monkeypatch.undo
+
+    def __enter__(self) -> crowded:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._undo()
+
+
 def raising(error: Exception) -> Callable[..., Any]:
     def fail(*_: Any) -> Any:
         raise error
