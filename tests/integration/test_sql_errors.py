@@ -171,6 +171,7 @@ class TestWhatSparkFinds:
                 "UPDATE ns.c SET v = 'x' FROM ns.d\nWHERE id = 1",
                 "line 2, column 7: column id may be c.id or d.id: say which",
             ),
+            ("SELECT id FROM ns.c\nWHERE v IS JSON", "line 2, column 9: Syntax error at or near 'IS'"),
             ("SELECT id FROM ns.c GROUP BY k", "is based on columns which are not participating in the GROUP BY"),
             ("SELECT * FROM ns.c WHERE 'a' > ARRAY[1]", "incompatible types"),
             ("UPDATE ns.c SET k = 1 / 0", "cannot be run: Division by zero"),

@@ -286,7 +286,9 @@ class TestValues:
         assert sql("SELECT id, length(u), x < 1 FROM ns.c") == [(1, 36, True), (2, 1, True), (3, 36, True)]
 
     def test_excluded_has_the_columns_that_are_left_out(self, sql: Run) -> None:
-        statement = "INSERT INTO ns.a (id) VALUES (1), (7) ON CONFLICT (id) DO UPDATE SET v = EXCLUDED.v, k = EXCLUDED.k"
+        statement = (
+            "INSERT INTO ns.a (id) VALUES (1), (7) ON CONFLICT (id) DO UPDATE SET v = EXCLUDED.v, k = EXCLUDED.k"
+        )
         assert sql(f"{statement} RETURNING *") == [(1, None, "q"), (7, None, "q")]
 
     def test_columns_by_their_full_names(self, sql: Run) -> None:
@@ -296,7 +298,11 @@ class TestValues:
             "WHEN NOT MATCHED THEN INSERT VALUES (ns.b.id, ns.b.k, ns.b.v)"
         )
         assert sql("SELECT id, k FROM ns.a") == [(1, 100), (2, 200), (3, None), (9, 900)]
-        assert sql("DELETE FROM ns.a USING ns.b WHERE ns.b.id = ns.a.id RETURNING ns.b.v") == [("xx",), ("yy",), ("zz",)]
+        assert sql("DELETE FROM ns.a USING ns.b WHERE ns.b.id = ns.a.id RETURNING ns.b.v") == [
+            ("xx",),
+            ("yy",),
+            ("zz",),
+        ]
 
     def test_comments_after_the_end(self, sql: Run) -> None:
         assert sql("SELECT 1; -- done") == [(1,)]
@@ -337,7 +343,9 @@ class TestNamesOfQueries:
         assert sql(f"WITH x AS (SELECT 1) INSERT INTO ns.a (id) {inner} RETURNING id") == [(301,), (302,)]
         found = sql(f"UPDATE ns.a SET k = (WITH {a} AS (SELECT 5 AS q) SELECT q FROM {a}) WHERE id = 1 RETURNING k")
         assert found == [(5,)]
-        assert sql(f"DELETE FROM ns.a WHERE id IN (WITH {a} AS (SELECT 2 AS id) SELECT id FROM {a}) RETURNING id") == [(2,)]
+        assert sql(f"DELETE FROM ns.a WHERE id IN (WITH {a} AS (SELECT 2 AS id) SELECT id FROM {a}) RETURNING id") == [
+            (2,)
+        ]
         found = sql(
             f"WITH d AS (DELETE FROM ns.a WHERE id IN (SELECT id FROM {a}) RETURNING id), "
             f"{a} AS (SELECT id + 1 AS id FROM d) SELECT id, (WITH d AS (SELECT 9 AS id) SELECT id FROM d) FROM {a}"
@@ -419,6 +427,15 @@ class TestCopy:
         (tmp_path / "x.csv").write_text(",x\n")
         with pytest.raises(deltasql.ConstraintViolation, match="id fits INT"):
             sql(f"COPY ns.c FROM '{tmp_path}/x.csv' (FORMAT csv, NULL 'NA')")
+
+    def test_empty_lines(self, sql: Run, tmp_path: Path) -> None:
+        sql("CREATE TABLE ns.c (a TEXT)")
+        (tmp_path / "x.csv").write_text("x\n\ny\n")
+        with pytest.raises(deltasql.UsageError, match="has an empty line, which Spark leaves out"):
+            sql(f"COPY ns.c FROM '{tmp_path}/x.csv'")
+        (tmp_path / "x.csv").write_text('x\n""\nNA\n')
+        sql(f"COPY ns.c FROM '{tmp_path}/x.csv' (NULL 'NA')")
+        assert sql("SELECT a FROM ns.c") == [("",), ("x",), (None,)]
 
     def test_json_as_lines_and_as_an_array(self, sql: Run, tmp_path: Path) -> None:
         sql("CREATE TABLE ns.c (id INT, a TEXT)")

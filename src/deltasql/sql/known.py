@@ -12,8 +12,8 @@ from deltasql.sql.places import refused, start_of
 Tree = Any
 _KNOWN: dict[type, set[str]] = {
     exp.Select: {
-        "with_", "expressions", "distinct", "from_", "joins", "laterals", "where", "group", "having", "qualify", "windows",
-        "order", "limit", "offset", "into", "locks",
+        "with_", "expressions", "distinct", "from_", "joins", "laterals", "where", "group", "having", "qualify",
+        "windows", "order", "limit", "offset", "into", "locks",
     },
     exp.Insert: {"with_", "this", "expression", "conflict", "returning", "default"},
     exp.Update: {"with_", "this", "expressions", "from_", "where", "returning"},
@@ -64,8 +64,8 @@ def refuse_unknown_parts(text: str, tree: Tree) -> None:
     for node in tree.walk():
         of_when = isinstance(node.parent, exp.When)
         known = (_OF_WHEN if of_when else _KNOWN).get(type(node))
-        for name, value in node.args.items() if known is not None else ():
-            if name not in known and _is_there(node, value):
+        for name, value in node.args.items():
+            if known is not None and name not in known and _is_there(node, value):
                 raise refused(text, f"cannot be run: it {_why(node, name)}", _start(node, value))
         if isinstance(node, _ROW_STATEMENTS) and node is not tree and not of_when and not _is_part(node, tree):
             why = "changes rows inside a query: such a statement is a part of the first WITH clause"

@@ -6,7 +6,6 @@ import datetime as dt
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
 from typing import Any
 
 from sqlglot import exp
@@ -145,8 +144,9 @@ def _ctes_seen_by(node: Tree, top: Tree) -> set[str]:
     while node is not top:
         inner, node = node, node.parent
         if isinstance(node, exp.With):
-            before = takewhile(lambda cte, inner=inner: cte is not inner, node.expressions)
-            seen |= {cte.alias.lower() for cte in (node.expressions if node.recursive else before)}
+            names = [cte.alias.lower() for cte in node.expressions]
+            before = [cte is inner for cte in node.expressions].index(True)
+            seen |= set(names if node.recursive else names[:before])
         elif node.args.get("with_") is not None and node.args["with_"] is not inner:
             seen |= {cte.alias.lower() for cte in node.args["with_"].expressions}
     return seen

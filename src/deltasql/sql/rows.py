@@ -43,8 +43,8 @@ from deltasql.requests import merge_parameters
 from deltasql.sql.literals import constant
 from deltasql.sql.parse import Parsed, Tree
 from deltasql.sql.relations import Relations
-from deltasql.sql.spark import spark_sql
 from deltasql.sql.shapes import by_column
+from deltasql.sql.spark import spark_sql
 from deltasql.writing import fields_of
 
 if TYPE_CHECKING:

@@ -32,8 +32,8 @@ from deltasql.sql.files import copied_rows
 from deltasql.sql.parse import Parsed, Tree
 from deltasql.sql.places import start_of
 from deltasql.sql.relations import Relations, table_name
-from deltasql.sql.spark import spark_sql
 from deltasql.sql.rows import EXCLUDED, RowStatement, Target, default_of, is_default, target_of
+from deltasql.sql.spark import spark_sql
 
 _ROW_STATEMENTS = (exp.Insert, exp.Update, exp.Delete, exp.Merge)
 _COMPUTED = (exp.Query, exp.Anonymous, exp.Rand, exp.Uuid)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from sqlglot import ErrorLevel, exp
 from sqlglot.generators.spark import SparkGenerator
@@ -28,9 +28,9 @@ def _percentile(generator: Any, node: Tree) -> str:
 class _Generator(SparkGenerator):
     """A WITH clause stays where it is: its names are those of its query alone."""
 
-    EXPRESSIONS_WITHOUT_NESTED_CTES = set()
-    TYPE_MAPPING = {**SparkGenerator.TYPE_MAPPING, exp.DataType.Type.TIMESTAMPTZ: "TIMESTAMP_LTZ"}
-    TRANSFORMS = {**SparkGenerator.TRANSFORMS, exp.WithinGroup: _percentile}
+    EXPRESSIONS_WITHOUT_NESTED_CTES: ClassVar[set[type[exp.Expr]]] = set()
+    TYPE_MAPPING: ClassVar[Any] = {**SparkGenerator.TYPE_MAPPING, exp.DataType.Type.TIMESTAMPTZ: "TIMESTAMP_LTZ"}
+    TRANSFORMS: ClassVar[Any] = {**SparkGenerator.TRANSFORMS, exp.WithinGroup: _percentile}
 
     def cte_sql(self, expression: exp.CTE) -> str:
         """MATERIALIZED says how a query is computed, which Spark decides by itself."""
