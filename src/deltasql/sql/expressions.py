@@ -74,7 +74,7 @@ def _truncated(text: str, call: Tree) -> None:
 def _name_columns(values: Tree) -> None:
     """Columns of VALUES are column1, column2 … unless that is said."""
     alias = values.args.get("alias") or exp.TableAlias(this=exp.to_identifier("values", quoted=True))
-    if not alias.columns:
+    if not alias.columns and not any(values.args.get(part) for part in ("order", "limit", "offset")):
         count = len(values.expressions[0].expressions)
         alias.set("columns", [exp.to_identifier(f"column{number}") for number in range(1, count + 1)])
         values.set("alias", alias)

@@ -36,7 +36,7 @@ from deltasql.sql.rows import EXCLUDED, RowStatement, Target, default_of, is_def
 from deltasql.sql.spark import spark_sql
 
 _ROW_STATEMENTS = (exp.Insert, exp.Update, exp.Delete, exp.Merge)
-_COMPUTED = (exp.Query, exp.Anonymous, exp.Rand, exp.Uuid)
+_COMPUTED = (exp.Query, exp.Rand, exp.Randn, exp.Shuffle, exp.Uuid)
 """What Spark does not take in VALUES: subqueries, and functions that give another value each time."""
 
 
