@@ -16,7 +16,7 @@ from deltasql.core.constraints import CHECK
 from deltasql.core.fit import DEFAULT, GENERATED, parse_struct
 from deltasql.core.properties import canonical_properties
 from deltasql.core.protocol import grown, needed_features
-from deltasql.core.schema import schema_string, validate_schema
+from deltasql.core.schema import refuse_unchecked, schema_string, validate_schema
 from deltasql.data.align import violation
 from deltasql.errors import ValidationError
 from deltasql.transaction import MultiTableTransaction
@@ -97,7 +97,9 @@ def add_columns(txn: MultiTableTransaction, state: TableState, columns: Sequence
     """Add columns, which are null in the rows that are there."""
     metadata = metadata_of(state)
     fields = fields_of(state)
-    new = parse_struct(schema_string(", ".join(columns), table=state.name))["fields"]
+    added = schema_string(", ".join(columns), table=state.name)
+    refuse_unchecked(added, state.name)
+    new = parse_struct(added)["fields"]
     for one in new:
         if not one.get("nullable", True):
             raise ValidationError(

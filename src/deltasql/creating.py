@@ -16,7 +16,7 @@ from deltasql.core.changes import NewTable, TableState
 from deltasql.core.fit import nullable
 from deltasql.core.properties import canonical_properties
 from deltasql.core.protocol import grown, needed_features
-from deltasql.core.schema import schema_string
+from deltasql.core.schema import refuse_unchecked, schema_string
 from deltasql.core.uri import split_name
 from deltasql.data.inputs import arrow_rows, is_spark_frame
 from deltasql.errors import TableExists, UsageError, ValidationError
@@ -66,6 +66,7 @@ class TableCreator:
             raise UsageError(f"table {full}: give a schema, or rows with as_=…", table=full)
         schema = json.dumps(nullable(struct_of(rows))) if wanted.schema is None else wanted.schema
         text = schema_string(schema, table=full)
+        refuse_unchecked(text, full)
         protocol = _protocol(full, configuration, text)
         metadata = Metadata(
             id=table_id,

@@ -271,7 +271,8 @@ class TestColumns:
 
     def test_fields_that_are_not_nullable(self, make_table: Make) -> None:
         """Writers mark fields as nullable that the table has as NOT NULL, and the other way round."""
-        table = make_table(schema="id BIGINT NOT NULL, s STRUCT<x: INT NOT NULL>, l ARRAY<STRUCT<x: INT NOT NULL>>")
+        table = make_table(schema="id BIGINT NOT NULL, s STRUCT<x: INT NOT NULL>, l ARRAY<STRUCT<x: INT>>")
+        changed(table, "id BIGINT NOT NULL, s STRUCT<x: INT NOT NULL>, l ARRAY<STRUCT<x: INT NOT NULL>>")
         loose = pa.schema(
             [("id", pa.int64()), ("s", pa.struct([("x", pa.int32())])), ("l", pa.list_(pa.struct([("x", pa.int32())])))]
         )

@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -39,6 +40,19 @@ class TestCreate:
         table = make_table(schema=schema)
         assert table.schema.names == ["id", "tags", "at"]
         assert table.protocol == deltasql.Protocol(3, 7, ("timestampNtz",), ("timestampNtz",))
+
+    @pytest.mark.parametrize(
+        ("schema", "field"),
+        [
+            ("a ARRAY<STRUCT<x: INT NOT NULL>>", "a.element.x"),
+            ("s STRUCT<m: MAP<STRING, STRUCT<y: STRUCT<z: INT NOT NULL>>>>", "s.m.value.y.z"),
+            (pa.schema([("a", pa.list_(pa.struct([pa.field("x", pa.int32(), False)])))]), "a.element.x"),
+        ],
+    )
+    def test_what_must_be_there_in_arrays_and_maps(self, make_table: Make, schema: Any, field: str) -> None:
+        with pytest.raises(deltasql.ValidationError, match=f"field '{field}' is NOT NULL inside an array or a map"):
+            make_table(schema=schema)
+        make_table(schema="s STRUCT<x: INT NOT NULL>")
 
     def test_default_namespace(self, lake: deltasql.Lake, namespace: str) -> None:
         table = lake.create_table(f"plain_{namespace}", "id BIGINT")

@@ -66,6 +66,34 @@ class TestPlaces:
             ("INSERT INTO\n ns.c", None, "line 2, column 2: cannot be run: it gives no rows"),
             ("INSERT INTO ns.c (id)", None, "cannot be run: it gives no rows"),
             ("SELECT id FROM ns.c\nWHERE id = ANY('{1,2}')", None, "line 2, column 16: cannot be run: an array is written ARRAY"),
+            ("DELETE FROM ns.c\nPARTITION (x)", None, "line 2, column 12: cannot be run: it has other names for columns of"),
+            ("UPDATE ns.c AS t\n(x, y) SET x = 1", None, "line 2, column 2: cannot be run: it has other names for columns of"),
+            ("MERGE INTO ns.c AS t (x) USING ns.d s ON t.id = s.id WHEN MATCHED THEN DELETE", None, "it has other names for columns of"),
+            ("INSERT INTO ns.c VALUES (1, 3, 'n') ON CONFLICT (id)\nWHERE k > 15 DO UPDATE SET v = 'x'", None, "line 2, column 7: cannot be run: it names an index by WHERE"),
+            ("DELETE FROM ns.c\nRETURNING id INTO x", None, "line 2, column 19: cannot be run: it returns INTO something"),
+            ("DELETE FROM ns.c WHERE id IN (SELECT id FROM ns.c ORDER BY id\nLIMIT 1)\nLIMIT 1", None, "line 3"),
+            ("SELECT * FROM (\n DELETE FROM ns.c RETURNING id) q", None, "line 2"),
+            ("INSERT INTO ns.c WITH d AS (\nDELETE FROM ns.c RETURNING *) SELECT * FROM d", None, "line 2, column 13: cannot be run: it changes rows inside a query"),
+            ("CREATE TABLE ns.t (id INT,\n d TIME)", None, "line 2, column 2: cannot be run: there is no type TIME here"),
+            ("CREATE TABLE ns.t (id INT,\n d MONEY)", None, "line 2, column 2: cannot be run: there is no type MONEY here"),
+            ("ALTER TABLE ns.c\n ADD COLUMN d TIME WITH TIME ZONE", None, "line 2, column 13: cannot be run: there is no type TIMETZ"),
+            ("SELECT\n v::time FROM ns.c", None, "line 2, column 2: cannot be run: there is no type TIME here"),
+            ("CREATE TABLE ns.t (id INT,\n d INET)", None, "line 2, column 2: cannot be run: expected a type for column 'd'"),
+            ("ALTER TABLE ns.c SET UNLOGGED", None, "line 1, column 13: cannot be run: it has SET UNLOGGED: what lake tables have is properties"),
+            ("ALTER TABLE ns.c SET LOGGED", None, "it has SET LOGGED"),
+            ("ALTER TABLE ns.c SET WITHOUT OIDS", None, "it has SET WITHOUT OIDS"),
+            ("ALTER TABLE ns.c SET\n TABLESPACE x", None, "line 2, column 13: cannot be run: it has SET TABLESPACE"),
+            ("ALTER TABLE ns.c SET ACCESS METHOD heap", None, "it has SET ACCESS METHOD"),
+            ("ALTER TABLE ns.c ADD CONSTRAINT p CHECK (id > 5) NOT VALID", None, "it adds a constraint that is NOT VALID"),
+            ("ALTER TABLE ns.c ADD COLUMN z INT FIRST", None, "a new column is to be: it comes last"),
+            ("SELECT\n sum(id) OVER (ORDER BY id ROWS BETWEEN 1 PRECEDING AND CURRENT ROW EXCLUDE CURRENT ROW) FROM ns.c", None, "line 2, column 41: cannot be run: it has EXCLUDE"),
+            ("SELECT id FROM ns.c ORDER BY id\nFETCH FIRST 1 ROWS WITH TIES", None, "line 2, column 13: cannot be run: it has FETCH … WITH TIES"),
+            ("SELECT\n array_agg(id ORDER BY k) FROM ns.c", None, "line 2, column 2: cannot be run: an aggregate has no ORDER BY"),
+            ("SELECT * FROM\nunnest(ARRAY[1, 2]) WITH ORDINALITY AS u(x, n)", None, "line 2, column 45: cannot be run: it has WITH ORDINALITY"),
+            ("SELECT * FROM generate_series(1, 3) WITH ORDINALITY", None, "it has WITH ORDINALITY"),
+            ("SELECT\n regexp_replace(v, 'X', '-', 'i') FROM ns.c", None, "line 2, column 2: cannot be run: regexp_replace has the flags"),
+            ("SELECT\n trunc(1.999, 2)", None, "line 2, column 2: cannot be run: trunc has no number of digits"),
+            (f"SELECT {'(' * 300}1{')' * 300}", None, "line 1, column 1: cannot be run: it is nested too deeply"),
         ],
     )  # fmt: skip
     def test_what_is_refused_and_where(self, sql: Run, text: str, params: Any, problem: str) -> None:
@@ -84,12 +112,26 @@ class TestPlaces:
             ("WHEN NOT MATCHED THEN INSERT VALUES (s.id, 1, t.v)", "reads t.v WHEN NOT MATCHED"),
             ("WHEN NOT MATCHED AND t.v IS NULL THEN INSERT VALUES (s.id, 1, 'x')", "reads t.v WHEN NOT MATCHED"),
             ("WHEN MATCHED THEN DELETE WHEN MATCHED THEN UPDATE SET k = 1", "a WHEN clause that no row reaches"),
+            ("WHEN MATCHED THEN UPDATE SET v = 'x' WHERE t.id = 1", "line 2, column 44: cannot be run: it has WHERE after THEN: write WHEN MATCHED AND"),
+            ("WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id) WHERE s.id = 7", "WHERE after THEN: write WHEN NOT MATCHED AND"),
         ],
     )  # fmt: skip
     def test_clauses_that_a_merge_cannot_have(self, sql: Run, clauses: str, problem: str) -> None:
         before = sql("SELECT * FROM ns.c").collect()
         assert problem in problem_of(sql, f"MERGE INTO ns.c t USING ns.d s ON t.id = s.id\n{clauses}")
         assert sql("SELECT * FROM ns.c").collect() == before
+
+    @pytest.mark.parametrize(
+        ("text", "params", "problem"),
+        [
+            ("SELECT * FROM ns.c WHERE id = ?", None, r"need a list of values: params=\[…\]"),
+            ("SELECT * FROM ns.c WHERE v = $1", ["\ud800"], "no text that can be written"),
+            ("SELECT '\ud800'", None, "a text that can be written"),
+        ],
+    )
+    def test_what_is_used_wrongly(self, sql: Run, text: str, params: Any, problem: str) -> None:
+        with pytest.raises(deltasql.UsageError, match=problem):
+            sql(text, params)
 
     def test_the_users_text_is_shown(self, sql: Run) -> None:
         with pytest.raises(deltasql.ValidationError) as caught:
@@ -129,6 +171,7 @@ class TestWhatSparkFinds:
                 "UPDATE ns.c SET v = 'x' FROM ns.d\nWHERE id = 1",
                 "line 2, column 7: column id may be c.id or d.id: say which",
             ),
+            ("SELECT id FROM ns.c\nWHERE v IS JSON", "line 2, column 9: Syntax error at or near 'IS'"),
             ("SELECT id FROM ns.c GROUP BY k", "is based on columns which are not participating in the GROUP BY"),
             ("SELECT * FROM ns.c WHERE 'a' > ARRAY[1]", "incompatible types"),
             ("UPDATE ns.c SET k = 1 / 0", "cannot be run: Division by zero"),

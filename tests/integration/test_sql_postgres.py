@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -175,6 +176,183 @@ class TestStatements:
             sql("MERGE INTO ns.a t USING ns.b s ON t.id = s.id WHEN NOT MATCHED THEN INSERT VALUES (1, 2, 3, 4)")
 
 
+class TestTypes:
+    def test_timestamps(self, sql: Run, lake: deltasql.Lake, namespace: str) -> None:
+        sql(
+            "CREATE TABLE ns.w (a TIMESTAMP WITHOUT TIME ZONE, b TIMESTAMP WITH TIME ZONE, c TIMESTAMPTZ, d TIMESTAMP, "
+            "e TIMESTAMP(6) WITHOUT TIME ZONE)"
+        )
+        sql("ALTER TABLE ns.w ADD COLUMN f TIMESTAMP WITHOUT TIME ZONE")
+        zones = [field.type.tz for field in lake.table(f"{namespace}.w").schema]
+        assert zones == [None, "UTC", "UTC", "UTC", None, None]
+        found = lake.sql(
+            "SELECT CAST('2026-01-05 10:00:00' AS TIMESTAMP WITHOUT TIME ZONE), TIMESTAMP WITHOUT TIME ZONE '2026-01-05', "
+            "'2026-01-05'::timestamp without time zone, TIMESTAMPTZ '2026-01-05 10:00:00+02'"
+        )
+        assert [kind for _, kind in found.dtypes] == ["timestamp_ntz"] * 3 + ["timestamp"]
+
+    def test_a_session_whose_timestamps_have_no_zone(self, sql: Run, spark_session: SparkSession) -> None:
+        sql("CREATE TABLE ns.w (id INT, a TIMESTAMPTZ, b TIMESTAMP WITHOUT TIME ZONE)")
+        spark_session.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+        spark_session.conf.set("spark.sql.session.timeZone", "America/New_York")
+        try:
+            sql("INSERT INTO ns.w VALUES (1, '2026-01-05 10:00:00', '2026-01-05 10:00:00')")
+            sql("INSERT INTO ns.w VALUES (2, TIMESTAMPTZ '2026-01-05 15:00:00+00', NULL)")
+            sql("INSERT INTO ns.w VALUES (3, $1, NULL)", [dt.datetime(2026, 1, 5, 15, tzinfo=dt.UTC)])
+            sql("UPDATE ns.w SET a = '2026-01-05 10:00:00' WHERE id = 3")
+        finally:
+            spark_session.conf.unset("spark.sql.timestampType")
+            spark_session.conf.set("spark.sql.session.timeZone", "UTC")
+        assert sql("SELECT id, a::text, b::text FROM ns.w") == [
+            (1, "2026-01-05 15:00:00", "2026-01-05 10:00:00"),
+            (2, "2026-01-05 15:00:00", None),
+            (3, "2026-01-05 15:00:00", None),
+        ]
+
+    @pytest.mark.parametrize("value", ["'NaN'", "CAST('NaN' AS DOUBLE PRECISION)", "'Infinity'", "'-Infinity'"])
+    def test_floats_that_are_no_numbers(self, sql: Run, value: str) -> None:
+        sql("CREATE TABLE ns.r (f REAL)")
+        sql(f"INSERT INTO ns.r VALUES ({value})")
+        sql(f"INSERT INTO ns.r VALUES ({value}) RETURNING f")
+        assert sql(f"SELECT count(*) FROM ns.r WHERE f = CAST({value} AS REAL)") == [(2,)]
+        for wide in ("1e39", "'1e39'", "'-1e39'"):
+            with pytest.raises(deltasql.ConstraintViolation, match="f fits FLOAT"):
+                sql(f"INSERT INTO ns.r VALUES ({wide})")
+
+    def test_floats_of_frames_and_files(self, sql: Run, lake: deltasql.Lake, namespace: str, tmp_path: Path) -> None:
+        table = lake.create_table(f"{namespace}.r", "f FLOAT")
+        table.insert(lake.sql("SELECT CAST('NaN' AS DOUBLE PRECISION) AS f"))
+        (tmp_path / "x.csv").write_text("NaN\n")
+        sql(f"COPY ns.r FROM '{tmp_path}/x.csv'")
+        assert sql("SELECT count(*) FROM ns.r WHERE f = 'NaN'") == [(2,)]
+
+
+class TestDrop:
+    def test_all_or_none(self, tables: None, sql: Run, lake: deltasql.Lake, namespace: str) -> None:
+        with pytest.raises(deltasql.TableNotFound, match="nope"):
+            sql("DROP TABLE ns.a, ns.nope")
+        assert sql("SELECT count(*) FROM ns.a") == [(3,)]
+        sql("DROP TABLE IF EXISTS ns.a, ns.nope, ns.b")
+        assert not [t for t in lake.tables() if t.name.startswith(f"{namespace}.")]
+
+
+@pytest.mark.usefixtures("tables")
+class TestFunctions:
+    @pytest.mark.parametrize(
+        "query",
+        [
+            "SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY n) FROM r",
+            "SELECT percentile_cont(0.25) WITHIN GROUP (ORDER BY n DESC) FROM r",
+            "SELECT percentile_disc(0.5) WITHIN GROUP (ORDER BY n) FROM r",
+            "SELECT string_agg(n::text, ',' ORDER BY n DESC) FROM r WHERE n IS NOT NULL",
+            "SELECT regexp_replace('aXbX', 'x', '-', 'gi'), regexp_replace('aXbX', 'X', '-', 'g')",
+            "SELECT g.n FROM generate_series(1, 3) AS g(n)",
+            "SELECT g FROM generate_series(3, 1) AS g",
+            "SELECT generate_series FROM generate_series(1, 5, 2)",
+            "SELECT u.x FROM unnest(ARRAY[1, 2]) AS u(x)",
+            "SELECT u FROM unnest(ARRAY[1, 2]) AS u",
+            "SELECT n, x FROM r, unnest(ARRAY[n, 7]) AS u(x)",
+            "SELECT n, g FROM r CROSS JOIN generate_series(1, 2) AS g WHERE n = 1",
+            "SELECT n FROM r WHERE EXISTS (SELECT FROM r AS q WHERE q.n = r.n + 1)",
+            "SELECT column1 + 1, column2 FROM (VALUES (1, 'x'), (2, 'y')) AS v",
+            "VALUES (1, 'x'), (2, 'y')",
+        ],
+    )
+    def test_as_in_postgresql(self, lake: deltasql.Lake, query: str) -> None:
+        if "FROM r" in query:
+            query = f"WITH r(n) AS (VALUES (1), (2), (4), (8), (NULL)) {query}"
+        with psycopg.connect(lake.dsn) as connection:
+            expected = sorted(connection.execute(query), key=repr)
+        assert sorted(map(tuple, lake.sql(query).collect()), key=repr) == expected
+
+    def test_names_of_values(self, lake: deltasql.Lake) -> None:
+        assert lake.sql("VALUES (1, 'x')").columns == ["column1", "column2"]
+
+    def test_rows_of_a_function_in_statements(self, sql: Run) -> None:
+        assert sql("DELETE FROM ns.a USING generate_series(2, 3) AS g(n) WHERE a.id = g.n RETURNING id") == [(2,), (3,)]
+        assert sql("UPDATE ns.a SET k = 0 FROM unnest($1) AS u(x) WHERE a.id = u.x RETURNING id", [[1, 5]]) == [(1,)]
+
+
+@pytest.mark.usefixtures("tables")
+class TestValues:
+    def test_that_are_computed(self, sql: Run) -> None:
+        sql("INSERT INTO ns.a VALUES ((SELECT max(id) + 1 FROM ns.a), 1, gen_random_uuid()), (5, random() * 0, 'x')")
+        assert sql("SELECT id, k, length(v) FROM ns.a WHERE id > 3") == [(4, 1, 36), (5, 0, 1)]
+
+    def test_defaults_that_are_computed(self, sql: Run) -> None:
+        sql("CREATE TABLE ns.c (id INT, u TEXT DEFAULT uuid(), x DOUBLE PRECISION DEFAULT rand())")
+        sql("INSERT INTO ns.c VALUES (1, DEFAULT), (2, 'x')")
+        sql("INSERT INTO ns.c VALUES (3, DEFAULT, DEFAULT) RETURNING id")
+        assert sql("SELECT id, length(u), x < 1 FROM ns.c") == [(1, 36, True), (2, 1, True), (3, 36, True)]
+
+    def test_excluded_has_the_columns_that_are_left_out(self, sql: Run) -> None:
+        statement = (
+            "INSERT INTO ns.a (id) VALUES (1), (7) ON CONFLICT (id) DO UPDATE SET v = EXCLUDED.v, k = EXCLUDED.k"
+        )
+        assert sql(f"{statement} RETURNING *") == [(1, None, "q"), (7, None, "q")]
+
+    def test_columns_by_their_full_names(self, sql: Run) -> None:
+        sql("UPDATE ns.a SET k = ns.b.k FROM ns.b WHERE ns.a.id = ns.b.id AND ns.b.id = 1")
+        sql(
+            "MERGE INTO ns.a USING ns.b ON ns.a.id = ns.b.id WHEN MATCHED AND ns.b.id = 2 THEN UPDATE SET k = ns.b.k "
+            "WHEN NOT MATCHED THEN INSERT VALUES (ns.b.id, ns.b.k, ns.b.v)"
+        )
+        assert sql("SELECT id, k FROM ns.a") == [(1, 100), (2, 200), (3, None), (9, 900)]
+        assert sql("DELETE FROM ns.a USING ns.b WHERE ns.b.id = ns.a.id RETURNING ns.b.v") == [
+            ("xx",),
+            ("yy",),
+            ("zz",),
+        ]
+
+    def test_comments_after_the_end(self, sql: Run) -> None:
+        assert sql("SELECT 1; -- done") == [(1,)]
+
+
+class TestNamesOfQueries:
+    """A name of a WITH clause hides a table in its own query alone."""
+
+    @pytest.fixture
+    def a(self, lake: deltasql.Lake, namespace: str, spark_session: SparkSession) -> Iterator[str]:
+        """A table that can be named without a namespace, of three rows."""
+        name = f"{namespace}_a"
+        lake.sql(f"CREATE TABLE {name} AS SELECT * FROM (VALUES (1), (2), (3)) v(id)")
+        yield name
+        lake.sql(f"DROP TABLE {name}")
+
+    @pytest.mark.parametrize(
+        ("query", "rows"),
+        [
+            ("SELECT count(*) FROM a JOIN (WITH a AS (SELECT 50 AS id) SELECT * FROM a) q ON true", [(3,)]),
+            ("SELECT id FROM a WHERE EXISTS (WITH a AS (SELECT 2 AS id) SELECT 1 FROM a)", [(1,), (2,), (3,)]),
+            ("SELECT id FROM a WHERE id IN (WITH a AS (SELECT 2 AS id) SELECT id FROM a)", [(2,)]),
+            ("WITH a AS (SELECT id FROM a WHERE id > 2) SELECT id FROM a", [(3,)]),
+            ("SELECT * FROM (WITH a AS (SELECT id FROM a WHERE id > 1) SELECT id FROM a) q", [(2,), (3,)]),
+            ("SELECT (WITH x AS (SELECT 1 AS i) SELECT i FROM x), (WITH x AS (SELECT 2 AS i) SELECT i FROM x)", [(1, 2)]),
+            ("WITH x AS (SELECT 1 AS i) SELECT i, (WITH x AS (SELECT 2 AS i) SELECT i FROM x) FROM x", [(1, 2)]),
+            ("WITH x AS (WITH a AS (SELECT 7 AS id) SELECT id FROM a) SELECT a.id, x.id FROM a, x WHERE a.id = 1", [(1, 7)]),
+            ("WITH x AS MATERIALIZED (SELECT 1 AS i), y AS NOT MATERIALIZED (SELECT i FROM x) SELECT i FROM y", [(1,)]),
+            ("WITH a AS (SELECT id + 1 AS id FROM a), b AS (SELECT max(id) AS id FROM a) SELECT id FROM b", [(4,)]),
+        ],
+    )  # fmt: skip
+    def test_in_queries(self, sql: Run, a: str, query: str, rows: list[Any]) -> None:
+        assert sql(re.sub(r"\ba\b", a, query)) == rows
+
+    def test_in_statements(self, sql: Run, a: str, tables: None) -> None:
+        inner = f"WITH {a} AS (SELECT id + 300 AS id FROM {a}) SELECT id FROM {a} WHERE id < 303"
+        assert sql(f"INSERT INTO ns.a (id) {inner} RETURNING id") == [(301,), (302,)]
+        assert sql(f"WITH x AS (SELECT 1) INSERT INTO ns.a (id) {inner} RETURNING id") == [(301,), (302,)]
+        found = sql(f"UPDATE ns.a SET k = (WITH {a} AS (SELECT 5 AS q) SELECT q FROM {a}) WHERE id = 1 RETURNING k")
+        assert found == [(5,)]
+        assert sql(f"DELETE FROM ns.a WHERE id IN (WITH {a} AS (SELECT 2 AS id) SELECT id FROM {a}) RETURNING id") == [
+            (2,)
+        ]
+        found = sql(
+            f"WITH d AS (DELETE FROM ns.a WHERE id IN (SELECT id FROM {a}) RETURNING id), "
+            f"{a} AS (SELECT id + 1 AS id FROM d) SELECT id, (WITH d AS (SELECT 9 AS id) SELECT id FROM d) FROM {a}"
+        )
+        assert found == [(2, 9), (4, 9)]
+
+
 @pytest.mark.usefixtures("tables")
 class TestAlter:
     def test_constraints_without_names(self, sql: Run, lake: deltasql.Lake, namespace: str) -> None:
@@ -249,6 +427,15 @@ class TestCopy:
         (tmp_path / "x.csv").write_text(",x\n")
         with pytest.raises(deltasql.ConstraintViolation, match="id fits INT"):
             sql(f"COPY ns.c FROM '{tmp_path}/x.csv' (FORMAT csv, NULL 'NA')")
+
+    def test_empty_lines(self, sql: Run, tmp_path: Path) -> None:
+        sql("CREATE TABLE ns.c (a TEXT)")
+        (tmp_path / "x.csv").write_text("x\n\ny\n")
+        with pytest.raises(deltasql.UsageError, match="has an empty line, which Spark leaves out"):
+            sql(f"COPY ns.c FROM '{tmp_path}/x.csv'")
+        (tmp_path / "x.csv").write_text('x\n""\nNA\n')
+        sql(f"COPY ns.c FROM '{tmp_path}/x.csv' (NULL 'NA')")
+        assert sql("SELECT a FROM ns.c") == [("",), ("x",), (None,)]
 
     def test_json_as_lines_and_as_an_array(self, sql: Run, tmp_path: Path) -> None:
         sql("CREATE TABLE ns.c (id INT, a TEXT)")

@@ -438,6 +438,30 @@ def validate_schema(schema_string: str, partition_columns: Sequence[str], table:
     _check_partitioning(struct, partition_columns, table)
 
 
+def refuse_unchecked(schema_string: str, table: str) -> None:
+    """NOT NULL of a field inside an array or a map is checked by no writer, Delta's included, which then refuse to
+    write: so no table is made with one."""
+    for path in _unchecked(_parse(schema_string, table), "", collected=False):
+        raise invalid(
+            f"field {path!r} is NOT NULL inside an array or a map, which nothing checks: leave NOT NULL out, or add a "
+            f"CHECK constraint",
+            table,
+            path,
+        )
+
+
+def _unchecked(type_: DeltaType, path: str, *, collected: bool) -> Iterator[str]:
+    if isinstance(type_, dict) and type_["type"] == "struct":
+        for field in type_["fields"]:
+            inner = join_path(path, field["name"])
+            if collected and not field.get("nullable", True):
+                yield inner
+            yield from _unchecked(field["type"], inner, collected=collected)
+    else:
+        for name, inside in _children(type_):
+            yield from _unchecked(inside, join_path(path, name), collected=True)
+
+
 def _check_names(type_: DeltaType, path: str, table: str) -> None:
     seen: dict[str, str] = {}
     for field in [] if isinstance(type_, str) else type_.get("fields", ()):

@@ -98,7 +98,7 @@ def _told_by_java(error: Any) -> Iterator[_Told]:
 
 
 def _about(parameters: Mapping[str, str]) -> tuple[str, ...]:
-    kind = (parameters.get("typeName") or "").strip('"')
+    kind = (parameters.get("typeName") or "").strip('"') or (parameters.get("error") or "").strip("'")
     names = (_name(parameters.get(key) or "") for key in ("routineName", "objectName", "fieldName", "name"))
     return next(filter(None, names), (kind,) if kind else ())
 

@@ -85,10 +85,14 @@ def alike(given: DeltaType, wanted: DeltaType) -> bool:
     return all(alike(given[k], wanted[k]) for k in given if k.endswith("Type"))
 
 
+_WORDS = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint", "timestamp": "timestamp_ltz"}
+"""What Spark's SQL calls types otherwise. There `timestamp` is what the session takes it for."""
+
+
 def ddl(type_: DeltaType) -> str:
     """A type in Spark's SQL."""
     if isinstance(type_, str):
-        return {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}.get(type_, type_)
+        return _WORDS.get(type_, type_)
     if type_["type"] == "struct":
         fields = [f"{quoted(f['name'])}: {ddl(f['type'])}" for f in type_["fields"]]
         return f"struct<{', '.join(fields)}>"
@@ -132,16 +136,21 @@ def narrowing(fit: Fit, given: Json) -> list[Constraint]:
     for name in fit.narrowed:
         source = fit.sources[name]
         cast = f"CAST(try_cast({quoted(source)} AS {ddl(types[name])}) AS {ddl(wide[source])})"
-        found.append(Constraint(f"{name} fits {ddl(types[name]).upper()}", f"{cast} <=> {quoted(source)}"))
+        found.append(Constraint(f"{name} fits {_called(types[name])}", f"{cast} <=> {quoted(source)}"))
     for name in fit.assigned:
         source = quoted(fit.sources[name])
         cast = assigned_sql(source, wide[fit.sources[name]], types[name])
         holds = f"{source} IS NULL OR {cast} IS NOT NULL"
         if types[name] == "float":
             infinite = "float('inf')"
-            holds = f"({holds}) AND (coalesce(abs({cast}) < {infinite}, true) OR abs(double({source})) = {infinite})"
-        found.append(Constraint(f"{name} fits {ddl(types[name]).upper()}", holds))
+            lost = f"abs({cast}) = {infinite} AND abs(try_cast({source} AS DOUBLE)) <> {infinite}"
+            holds = f"({holds}) AND NOT coalesce({lost}, false)"
+        found.append(Constraint(f"{name} fits {_called(types[name])}", holds))
     return found
+
+
+def _called(type_: DeltaType) -> str:
+    return ddl(type_).upper().replace("TIMESTAMP_LTZ", "TIMESTAMP")
 
 
 def broken(rules: Sequence[Constraint]) -> list[Column]:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from sqlglot import exp
 
+from deltasql.core.schema import schema_string
+from deltasql.errors import UnsupportedFeature, ValidationError
 from deltasql.sql.parse import Parsed, Tree
-from deltasql.sql.relations import spark_sql, table_name
+from deltasql.sql.places import place, start_of
+from deltasql.sql.relations import table_name
+from deltasql.sql.spark import spark_sql
+
+_PLACE = re.compile(r" at line \d+, column \d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +124,21 @@ def _column(column: Tree, constraints: dict[str, str], parsed: Parsed) -> str:
     plain = column.copy()
     plain.set("constraints", kept)
     plain.set("exists", None)
-    return spark_sql(plain)
+    text = spark_sql(plain)
+    try:
+        schema_string(text)
+    except (ValidationError, UnsupportedFeature) as error:
+        start = start_of(column)
+        raise _of_statement(error, f"SQL {place(parsed.text, start or 0)}: cannot be run: ") from None
+    return text
+
+
+def _of_statement(error: Any, where: str) -> Exception:
+    """What is wrong with a column, at its place in the statement and not in the words that it became."""
+    message = where + _PLACE.sub("", str(error)).removeprefix("DDL: ")
+    if isinstance(error, UnsupportedFeature):
+        return UnsupportedFeature(message, features=error.features)
+    return ValidationError(message, value=error.value)
 
 
 def check_of(item: Tree, parsed: Parsed, name: str) -> tuple[str, str]:

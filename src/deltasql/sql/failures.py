@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
+from sqlglot.errors import UnsupportedError
+
 from deltasql.errors import DeltaSqlError
 from deltasql.sql.places import failed, occurrences, place
 
@@ -19,6 +21,10 @@ def explained(text: str, tables: Collection[str], *, files: bool = False) -> Ite
         yield
     except DeltaSqlError:
         raise
+    except UnsupportedError as error:
+        raise failed(text, f"cannot be run: {error}") from None
+    except RecursionError:
+        raise failed(text, "cannot be run: it is nested too deeply: take it apart") from None
     except Exception as error:
         from deltasql.spark.complaints import complaint
 

@@ -9,6 +9,7 @@ import msgspec
 from sqlglot import exp
 
 from deltasql.core.constraints import quoted
+from deltasql.errors import UsageError
 from deltasql.sql.literals import literal
 from deltasql.sql.parse import Parsed, Tree
 
@@ -98,6 +99,8 @@ def _csv(
         emptyValue=_EMPTY,
         nullValue=_NULL,
     )
+    if len(columns) == 1:
+        _refuse_empty_lines(spark, path)
     if options.get("header") in _TRUE:
         frame = reader.option("header", "true").csv(path)
         chosen = columns if named else frame.columns
@@ -105,6 +108,16 @@ def _csv(
         frame = reader.schema(", ".join(f"{quoted(column)} STRING" for column in columns)).csv(path)
         chosen = columns
     return frame.selectExpr(*(_field(column, options.get("null", "")) for column in chosen))
+
+
+def _refuse_empty_lines(spark: Any, path: str) -> None:
+    """In a file of one column an empty line is a row, which Spark leaves out."""
+    if spark.read.text(path).where("value RLIKE '^\\\\r?$'").limit(1).count():
+        raise UsageError(
+            f'COPY: {path} has an empty line, which Spark leaves out: write "" for an empty text, or another word for '
+            f"NULL and the option NULL",
+            value=path,
+        )
 
 
 def _field(column: str, null: str) -> str:

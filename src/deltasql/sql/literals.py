@@ -58,11 +58,11 @@ def literal(value: Any) -> str:
         case Decimal() if value.is_finite():
             found = _decimal(value)
         case str():
-            found = f"CAST(X'{value.encode().hex()}' AS STRING)"
+            found = f"CAST(X'{_bytes(value).hex()}' AS STRING)"
         case bytes():
             found = f"X'{value.hex()}'"
         case dt.datetime():
-            kind = "TIMESTAMP_NTZ" if value.tzinfo is None else "TIMESTAMP"
+            kind = "TIMESTAMP_NTZ" if value.tzinfo is None else "TIMESTAMP_LTZ"
             found = f"CAST('{value.isoformat()}' AS {kind})"
         case dt.date():
             found = f"DATE'{value.isoformat()}'"
@@ -75,6 +75,13 @@ def literal(value: Any) -> str:
         f"{type(value).__name__}",
         value=type(value).__name__,
     )
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"a parameter is no text that can be written: {text!r}", value=text) from None
 
 
 def constant(value: Any) -> Any:

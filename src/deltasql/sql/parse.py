@@ -13,10 +13,12 @@ from sqlglot.dialects.postgres import Postgres
 from sqlglot.errors import ParseError, TokenError
 
 from deltasql.errors import UsageError, ValidationError
+from deltasql.sql.expressions import corrected
+from deltasql.sql.known import refuse_unknown_parts
 from deltasql.sql.literals import PARAMETER, name_for, shown_name
 from deltasql.sql.places import numbers, refused, start_of, unclosed
 from deltasql.sql.shapes import reshaped
-from deltasql.sql.tokens import Token, actions_of, by_number, numbered, the_where_of
+from deltasql.sql.tokens import Token, actions_of, by_number, numbered, the_where_of, zoneless
 
 Tree = Any
 _WORD = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*([A-Za-z_]+)", re.DOTALL)
@@ -29,6 +31,7 @@ _OPTIONS = re.compile(
     r"\(?\s*(ANALYZE|VERBOSE|COSTS|SETTINGS|GENERIC_PLAN|BUFFERS|SERIALIZE|WAL|TIMING|SUMMARY|MEMORY|FORMAT)\b",
     re.IGNORECASE,
 )
+_SHOWN = 300
 _LACKING = re.compile(r"Required keyword: '\w+' missing for <class '[\w.]+'>")
 _TOKEN = re.compile(r"<Token .*?text: (.*?), line: .*?>", re.DOTALL)
 
@@ -62,13 +65,19 @@ def parse(text: str, params: Sequence[Any] | Mapping[str, Any] | None = None) ->
     """The statement of a text. Parameters are `$1`, `?` or `%s` with a list, `:name` or `%(name)s` with a mapping."""
     if not isinstance(text, str) or not text.strip():
         raise UsageError(f"a statement is a text, got {text!r}", value=text)
+    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+        raise UsageError(f"a statement is a text that can be written, got {text[:_SHOWN]!r}", value=text)
     explain = _EXPLAIN.match(text)
     after = explain.end() if explain else 0
     _check_kind(text, after, explain=explain is not None)
-    tree = _tree(text, after, in_order=params is not None and not isinstance(params, Mapping))
-    _size_decimals(text, tree)
-    values = _bound(tree, params)
-    return Parsed(text, reshaped(text, tree, values), values, explain is not None)
+    try:
+        tree = _tree(text, after, in_order=params is not None and not isinstance(params, Mapping))
+        refuse_unknown_parts(text, tree)
+        _size_decimals(text, tree)
+        values = _bound(tree, params)
+        return Parsed(text, reshaped(text, corrected(text, tree), values), values, explain is not None)
+    except RecursionError:
+        raise refused(text, "cannot be run: it is nested too deeply: take it apart") from None
 
 
 def _check_kind(text: str, after: int, *, explain: bool) -> None:
@@ -100,11 +109,12 @@ def _tokens(text: str, masked: str) -> list[Token]:
     places = set(numbers(masked))
     plain = "".join("?" if at in places else character for at, character in enumerate(masked)) if places else masked
     try:
-        return [by_number(token) if token.start in places else token for token in Postgres().tokenize(plain)]
+        found = Postgres().tokenize(plain)
     except TokenError:
         opened = unclosed(text)
         what = "cannot be read" if opened is None else "a quote or a comment is opened here and not closed"
         raise refused(text, what, opened) from None
+    return zoneless([by_number(token) if token.start in places else token for token in found])
 
 
 def _trees(text: str, tokens: Sequence[Token]) -> list[Tree]:
@@ -116,7 +126,7 @@ def _trees(text: str, tokens: Sequence[Token]) -> list[Tree]:
         raise _syntax_error(text, error) from None
     finally:
         logger.removeFilter(_no_command)
-    return [tree for tree in trees if tree is not None]
+    return [tree for tree in trees if tree is not None and not isinstance(tree, exp.Semicolon)]
 
 
 def _no_command(record: logging.LogRecord) -> bool:
@@ -180,7 +190,7 @@ def _bound(tree: Tree, params: Sequence[Any] | Mapping[str, Any] | None) -> dict
         key: Any = node.name
         if isinstance(node, exp.Parameter) and key.isdigit():
             key = int(key) - 1
-        elif not key:
+        elif not key or key == "?":
             raise UsageError("parameters by order need a list of values: params=[…]")
         name = name_for(key)
         found[name] = _value(key, params)

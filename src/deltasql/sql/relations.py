@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from deltasql.core.changes import TableState
 from deltasql.errors import TableNotFound, UsageError
 from deltasql.sql.literals import PARAMETER, literal
 from deltasql.sql.parse import Tree
+from deltasql.sql.spark import spark_sql
 
 VIEW = f"__deltasql_{secrets.token_hex(8)}_view"
 """Nobody can write a text that looks like the name of a view."""
@@ -45,6 +46,12 @@ class Relations:
         """The same for a part of the statement, whose own names end with it."""
         return replace(self, known=dict(self.known), local=set(self.local))
 
+    def hide(self, names: Iterable[str]) -> None:
+        """From here on these names are CTEs, whatever else there is of the same name."""
+        for name in names:
+            self.local.add(name)
+            self.known.pop(name, None)
+
     def add(self, frame: Any) -> str:
         """A name for a frame."""
         name = f"{VIEW}{len(self.frames)}_"
@@ -53,11 +60,12 @@ class Relations:
 
     def resolve(self, tree: Tree) -> None:
         """Let the tables of a tree be frames."""
-        local = self.local | {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
         for table in sorted(tree.find_all(exp.Table), key=lambda table: -table.depth):  # subqueries first
             name = table_name(table)
             bare = name.lower() if not table.args.get("db") else ""
-            if name.startswith(VIEW) or bare in local or not isinstance(table.this, exp.Identifier):
+            if name.startswith(VIEW) or not isinstance(table.this, exp.Identifier):
+                continue
+            if bare in self.local or bare in _ctes_seen_by(table, tree):
                 continue
             if bare in self.known:
                 if self.known[bare] is None:
@@ -101,7 +109,7 @@ class Relations:
 
     def _instant(self, node: Tree) -> str:
         """A moment that is computed, as a text."""
-        [row] = self.run(f"SELECT date_format(CAST({spark_sql(node)} AS TIMESTAMP), {_INSTANT!r}) AS at").collect()
+        [row] = self.run(f"SELECT date_format(CAST({spark_sql(node)} AS TIMESTAMP_LTZ), {_INSTANT!r}) AS at").collect()
         if row["at"] is None:
             raise UsageError("the timestamp that a table is asked at is null")
         return str(row["at"])
@@ -129,6 +137,16 @@ def table_name(table: Tree) -> str:
     return ".".join(part.name for part in table.parts)
 
 
-def spark_sql(tree: Tree) -> str:
-    """A tree as Spark writes it."""
-    return str(tree.sql(dialect="spark"))
+def _ctes_seen_by(node: Tree, top: Tree) -> set[str]:
+    """The names that WITH clauses give to a part of a tree: those of the queries that it is in, and in such a clause
+    those that come before it; its own if the clause is recursive."""
+    seen: set[str] = set()
+    while node is not top:
+        inner, node = node, node.parent
+        if isinstance(node, exp.With):
+            names = [cte.alias.lower() for cte in node.expressions]
+            before = [cte is inner for cte in node.expressions].index(True)
+            seen |= set(names if node.recursive else names[:before])
+        elif node.args.get("with_") is not None and node.args["with_"] is not inner:
+            seen |= {cte.alias.lower() for cte in node.args["with_"].expressions}
+    return seen

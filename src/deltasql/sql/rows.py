@@ -7,7 +7,7 @@ and the values that it gets. What is returned is a second query, on the rows as 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
@@ -42,8 +42,9 @@ from deltasql.errors import ValidationError
 from deltasql.requests import merge_parameters
 from deltasql.sql.literals import constant
 from deltasql.sql.parse import Parsed, Tree
-from deltasql.sql.relations import Relations, spark_sql
+from deltasql.sql.relations import Relations
 from deltasql.sql.shapes import by_column
+from deltasql.sql.spark import spark_sql
 from deltasql.writing import fields_of
 
 if TYPE_CHECKING:
@@ -111,18 +112,18 @@ class RowStatement:
     target: Target
     ctes: str = ""
     """The WITH clause in Spark's SQL, if there is one."""
+    sources: dict[tuple[str, str], str] = field(default_factory=dict)
+    """What tables are called that the statement reads besides, by their namespaces and names."""
 
     def update(self) -> Change:
         """The change that an UPDATE makes."""
         tree = self.parsed.tree
-        self._allow({"this", "expressions", "from_", "where", "returning"})
         values = self._set(tree)
         source = tree.args.get("from_")
         return self._joined(Clause(UPDATE, values=values), [source.this] if source else [])
 
     def delete(self) -> Change:
         """The change that a DELETE makes."""
-        self._allow({"this", "using", "where", "returning"})
         return self._joined(Clause(DELETE), self.parsed.tree.args.get("using") or [])
 
     def _joined(self, clause: Clause, sources: Sequence[Tree]) -> Change:
@@ -156,7 +157,6 @@ class RowStatement:
     def merge(self) -> Change:
         """The change that a MERGE makes."""
         tree = self.parsed.tree
-        self._allow({"this", "using", "on", "whens", "returning"})
         [name] = self._names(tree.args["using"])
         self._rename([tree.args["using"]])
         source = self.relations.run(f"{self.ctes}SELECT * FROM {spark_sql(tree.args['using'])}")
@@ -318,7 +318,9 @@ class RowStatement:
 
     def _names(self, source: Tree) -> list[str]:
         """What the parts of a source are called."""
-        names = [part.alias_or_name for part in (source, *(join.this for join in source.args.get("joins") or ()))]
+        parts = [source, *(join.this for join in source.args.get("joins") or ())]
+        names = [part.alias_or_name for part in parts]
+        self.sources |= {_qualified(part): part.alias_or_name for part in parts if part.text("db")}
         if not all(names):
             raise self.refused("has a subquery without a name: (SELECT …) AS s", source)
         taken = [name.lower() for name in (self.target.name, *names)]
@@ -331,15 +333,17 @@ class RowStatement:
     def _rename(self, parts: Iterable[Tree | None]) -> None:
         """Call the table what it is called in the statement, whatever its columns are qualified by, and let tables be
         frames."""
-        namespace, _, table = self.target.state.name.partition(".")
+        namespace, _, table = self.target.state.name.lower().partition(".")
+        called = {**self.sources, (namespace, table): self.target.name}
         for part in parts:
             if part is None:
                 continue
             self.relations.resolve(part)
             for column in part.find_all(exp.Column):
-                if column.args.get("db") and (column.text("db"), column.text("table")) == (namespace, table):
+                name = called.get((column.text("db").lower(), column.text("table").lower()))
+                if name is not None:
                     column.set("db", None)
-                    column.set("table", exp.to_identifier(self.target.name, quoted=True))
+                    column.set("table", exp.to_identifier(name, quoted=True))
 
     def _qualify(self, clause: Clause, name: str, given: Sequence[str]) -> None:
         """The values of a clause are computed from structs: each column says which it is of."""
@@ -450,16 +454,13 @@ class RowStatement:
         """Is the table also read otherwise?"""
         return self.target.state.table_id in self.relations.read
 
-    def _allow(self, known: set[str]) -> None:
-        for name, value in self.parsed.tree.args.items():
-            if value and name not in known and name != "with_":
-                at = value[0] if isinstance(value, list) else value
-                part = at if isinstance(at, exp.Expr) else None
-                raise self.refused(f"has a part that is not supported: {name.strip('_').upper()}", part)
-
     def refused(self, why: str, at: Tree | None = None) -> ValidationError:
         """The statement cannot be run."""
         return self.parsed.refused(f"it {why}", at)
+
+
+def _qualified(table: Tree) -> tuple[str, str]:
+    return table.text("db").lower(), table.name.lower()
 
 
 def is_default(value: Tree) -> bool:

@@ -13,7 +13,7 @@ from sqlglot import exp
 from deltasql.changing import Change, Outcome
 from deltasql.core.changes import TableState
 from deltasql.core.constraints import quoted
-from deltasql.core.fit import GENERATED
+from deltasql.core.fit import DEFAULT, GENERATED
 from deltasql.data.statements import (
     FILE,
     INSERT,
@@ -31,10 +31,13 @@ from deltasql.sql.failures import explained
 from deltasql.sql.files import copied_rows
 from deltasql.sql.parse import Parsed, Tree
 from deltasql.sql.places import start_of
-from deltasql.sql.relations import Relations, spark_sql, table_name
+from deltasql.sql.relations import Relations, table_name
 from deltasql.sql.rows import EXCLUDED, RowStatement, Target, default_of, is_default, target_of
+from deltasql.sql.spark import spark_sql
 
 _ROW_STATEMENTS = (exp.Insert, exp.Update, exp.Delete, exp.Merge)
+_COMPUTED = (exp.Query, exp.Rand, exp.Randn, exp.Shuffle, exp.Uuid)
+"""What Spark does not take in VALUES: subqueries, and functions that give another value each time."""
 
 
 class Session(Protocol):
@@ -131,11 +134,12 @@ class Runner:
         if any(isinstance(cte.this, _ROW_STATEMENTS) for cte in clause.expressions):
             self._run_each(clause.expressions, named, recursive)
             return ""
+        names = [cte.alias.lower() for cte in clause.expressions]
         if recursive:  # they see each other
-            self.relations.local |= {cte.alias.lower() for cte in clause.expressions}
-        for cte in clause.expressions:
+            self.relations.hide(names)
+        for cte, name in zip(clause.expressions, names, strict=True):
             self.relations.resolve(cte.this)
-            self.relations.local.add(cte.alias.lower())
+            self.relations.hide([name])
         return f"WITH {recursive}{', '.join(map(spark_sql, clause.expressions))} "
 
     def _run_each(self, ctes: Sequence[Tree], named: Sequence[str], recursive: str) -> None:
@@ -152,7 +156,7 @@ class Runner:
                 self.relations.known[name] = self._renamed(cte, inner.run().frame)
                 continue
             readers = named.count(name) - _tables_in(cte).count(name)
-            scope.local |= {name} if recursive else set()
+            scope.hide([name] if recursive else [])
             scope.resolve(cte.this)
             frame = scope.run(f"WITH {recursive}{spark_sql(cte)} SELECT * FROM {quoted(cte.alias)}")
             self.relations.known[name] = frame.localCheckpoint() if readers > 1 else frame
@@ -168,7 +172,8 @@ class Runner:
 
     def _query(self, tree: Tree, ctes: str = "") -> Any:
         self.relations.resolve(tree)
-        return self.relations.run(ctes + spark_sql(tree))
+        text = spark_sql(tree)
+        return self.relations.run(f"{ctes}SELECT * FROM ({text})" if ctes and tree.args.get("with_") else ctes + text)
 
     # --- Rows
 
@@ -188,14 +193,14 @@ class Runner:
         table = tree.this if isinstance(tree, exp.Schema) else tree
         if not isinstance(table, exp.Table):
             raise self._refused("does not name a table to change", tree if isinstance(tree, exp.Expr) else None)
-        self._only(table, {"this", "db", "catalog", "alias", "only"}, f"of {table_name(table)}")
+        for name, value in table.args.items():
+            if value and name not in ("this", "db", "catalog", "alias", "only"):
+                raise self._refused(f"has {name.strip('_').upper()} of {table_name(table)}, which it changes", table)
+        alias = table.args.get("alias")
+        if alias is not None and alias.columns:
+            why = f"has other names for columns of {table_name(table)}, which it changes: leave them out"
+            raise self._refused(why, alias.columns[0])
         return table
-
-    def _only(self, tree: Tree, known: set[str], of: str) -> None:
-        """What is not known is refused: to leave it out would change what the statement means."""
-        for name, value in tree.args.items():
-            if value and name not in known:
-                raise self._refused(f"has a part {of} that is not supported: {name.strip('_').upper()}", tree)
 
     def _planned(self, rows: RowStatement) -> Change:
         match self.parsed.tree:
@@ -213,7 +218,6 @@ class Runner:
         return Result(outcome.returned, rows.target.state, outcome.metrics)
 
     def _truncate(self, tree: Tree, _: str) -> Result:
-        self._only(tree, {"expressions"}, "of TRUNCATE")
         states = [self._table(self._changed_table(table)) for table in tree.expressions]
         if len({state.table_id for state in states}) < len(states):
             raise self._refused("names a table twice", tree.expressions[1])
@@ -224,7 +228,6 @@ class Runner:
     # --- INSERT
 
     def _insert(self, tree: Tree, ctes: str) -> Result:
-        self._only(tree, {"this", "expression", "conflict", "returning", "default"}, "of INSERT")
         rows = self._row_statement(tree, ctes)
         named = tree.this.expressions if isinstance(tree.this, exp.Schema) else None
         columns, frame = self._given(tree, rows, named)
@@ -266,6 +269,8 @@ class Runner:
             for item, is_text in zip(items, texts, strict=True):
                 if any(texts) and not is_text and not isinstance(item, exp.Null):
                     item.replace(exp.cast(item.copy(), "text"))
+        if values.find(*_COMPUTED) is not None:
+            return _as_selects(values)
         return exp.select("*").from_(exp.alias_(values, "v", table=True) if not values.alias else values)
 
     def _on_conflict(self, conflict: Tree, rows: RowStatement, columns: Sequence[str], frame: Any) -> Change:
@@ -281,6 +286,7 @@ class Runner:
             raise self._refused(f"gives no value for the key {', '.join(lacking)}", conflict)
         action = conflict.args.get("action")
         updates = action is not None and "UPDATE" in str(action).upper()
+        columns, frame = _filled(frame, rows.target, columns)
         frame = typed_rows(frame, [rows.target.column(name) for name in columns], rows.target.state.name)
         source = _first_of_each(frame, keys) if not updates else self._unique(frame, keys)
         names = (rows.target.name, EXCLUDED)
@@ -363,6 +369,23 @@ _KINDS: dict[Any, Callable[[Runner, Tree, str], Result]] = {
     exp.Copy: Runner._copy,
     (exp.Create, exp.Drop, exp.Alter): Runner._define,
 }
+
+
+def _filled(frame: Any, target: Target, columns: Sequence[str]) -> tuple[list[str], Any]:
+    """Given rows with the columns that are left out: what their default is, or null. Generated ones follow later."""
+    lacking = {
+        f["name"]: (f.get("metadata") or {})
+        for f in target.fields
+        if f["name"] not in columns and GENERATED not in (f.get("metadata") or {})
+    }
+    more = [f"{metadata.get(DEFAULT, 'NULL')} AS {quoted(name)}" for name, metadata in lacking.items()]
+    return [*columns, *lacking], frame.selectExpr("*", *more)
+
+
+def _as_selects(values: Tree) -> Tree:
+    """The rows of VALUES, each as a query."""
+    selects = [exp.select(*(item.copy() for item in row)) for row in _rows_of(values)]
+    return exp.union(*selects, distinct=False) if len(selects) > 1 else selects[0]
 
 
 def _tables_in(tree: Tree) -> list[str]:

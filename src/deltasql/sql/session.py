@@ -95,12 +95,13 @@ class TransactionSession:
             raise parsed.refused("of what can be dropped, only DROP TABLE is supported")
         if self.drop is None:
             raise UsageError("DROP TABLE cannot be part of a transaction: run it by lake.sql(…)")
-        for table in tree.args.get("tables") or [tree.this]:
-            name = table_name(table)
-            state = self.find(name)
-            if state is None and tree.args.get("exists"):
-                continue
-            self.drop(name if state is None else state.name)
+        names = [table_name(table) for table in tree.args.get("tables") or [tree.this]]
+        found = {name: self.find(name) for name in names}
+        lacking = [name for name, state in found.items() if state is None]
+        if lacking and not tree.args.get("exists"):
+            raise TableNotFound(lacking[0])
+        for name in dict.fromkeys(state.name for state in found.values() if state is not None):
+            self.drop(name)
 
     def _alter(self, parsed: Parsed) -> None:
         name, asked = table_name(parsed.tree.this), alteration(parsed)

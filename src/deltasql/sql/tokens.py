@@ -41,6 +41,19 @@ def by_number(token: Token) -> Token:
     return _like(token, TokenType.PARAMETER, "$")
 
 
+def zoneless(tokens: Sequence[Token]) -> list[Token]:
+    """TIMESTAMP WITHOUT TIME ZONE is the type that sqlglot knows by one word, and not the one that TIMESTAMP is."""
+    found: list[Token] = []
+    for token in tokens:
+        found.append(token)
+        if len(found) < 4 or [t.text.upper() for t in found[-3:]] != ["WITHOUT", "TIME", "ZONE"]:
+            continue
+        start = len(found) - 7 if found[-4].token_type == TokenType.R_PAREN else len(found) - 4
+        if start >= 0 and found[start].token_type == TokenType.TIMESTAMP:
+            found[start:] = [_like(found[start], TokenType.TIMESTAMPNTZ, found[start].text)]
+    return found
+
+
 def the_where_of(tokens: Sequence[Token]) -> Token | None:
     """The WHERE of the statement itself."""
     return next((token for token in _outer(tokens) if token.token_type == TokenType.WHERE), None)
