@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -72,6 +74,36 @@ def test_files_of_the_wanted_size(make_table: Make) -> None:
     table.optimize(target_size=size * 2 + 100)
     assert table.files().num_rows == 4
     assert ids(table) == list(range(8000))
+
+
+@pytest.mark.usefixtures("where_it_runs")
+@pytest.mark.parametrize("kind", ["repeated", "random", "tiny", "shared"])
+def test_a_second_run_has_nothing_to_do(make_table: Make, kind: str) -> None:
+    """However well rows are compressed, alone and together."""
+    draw = random.Random(kind)
+    texts = {
+        "repeated": lambda i: ["the same long text again and again"] * 20_000,
+        "random": lambda i: [draw.randbytes(8).hex() for _ in range(2_000)],
+        "tiny": lambda i: ["x"],
+        "shared": lambda i: [f"{n:064x}" for n in range(1_000)],
+    }
+    table = make_table(schema="id BIGINT, s STRING")
+    for i in range(8):
+        found = texts[kind](i)
+        table.append(pa.table({"id": [i] * len(found), "s": found}))
+    before = table.arrow()
+    largest = max(table.files()["size"].to_pylist())
+    for target in (largest + 1, largest * 5 // 2, largest * 5, 1 << 20):
+        table.optimize(target_size=target)
+        files, version = table.files(), table.version
+        small = sorted(size for size in files["size"].to_pylist() if size < 0.75 * target)
+        assert len(small) < 2 or sum(small[:2]) > target
+        again = table.optimize(target_size=target)
+        assert (again.metrics, table.version, table.files()) == ({}, version, files)
+    assert (table.files().num_rows, table.arrow().num_rows) == (1, before.num_rows)
+    assert Counter(table.arrow()["s"].to_pylist()) == Counter(before["s"].to_pylist())
+    known = {path for version in range(table.version + 1) for path in table.files(version=version)["path"].to_pylist()}
+    assert {path.name for path in Path(table.location).glob("*.parquet")} == known, "nothing else stays"
 
 
 def test_where(make_table: Make) -> None:
