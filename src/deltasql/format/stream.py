@@ -14,9 +14,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from deltasql.catalog import connect
+from deltasql.core.actions import Metadata
 from deltasql.core.canonical import LoggedCommit
 from deltasql.core.feed import INSERTED
-from deltasql.data.changes import ChangeFile, ChangePlan, check_replaced, labelled_as, shape_at
+from deltasql.data.changes import ChangeFile, ChangePlan, check_columns, check_first, labelled_as
 from deltasql.errors import UnsupportedFeature, UsageError
 from deltasql.format.files import FilesPartition, LakeAddress, read_files, tasks_of
 from deltasql.format.limits import LIMITS, ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
@@ -216,14 +217,14 @@ class _FeedPlanner(_Planner):
 
     def _told(self, first: int, last: int) -> Iterator[tuple[int, Sequence[Any]]]:
         if not self._checked and first <= last:
-            state = self._table.state()
-            self._plan.check(shape_at(self._lake.store, state, first).metadata, first)
-            check_replaced(self._lake.store, state, self._plan, first)
+            check_first(self._lake.store, self._table.state(), self._plan, first)
             self._checked = True
         return super()._told(first, last)
 
     def _rows_of(self, commit: LoggedCommit) -> Sequence[ChangeFile]:
         self._check_schema(commit, self._table.name)
+        if commit.metadata is not None:
+            self._check_columns(commit.metadata, commit.version)
         files = self._plan.files_of(commit)
         self._plan.check_there(files)
         return files
@@ -231,7 +232,12 @@ class _FeedPlanner(_Planner):
     def _tasks(self, files: Sequence[Any]) -> list[FilesPartition]:
         return [task for snapshot in self._plan.snapshots(files) for task in tasks_of(snapshot)]
 
+    def _check_columns(self, metadata: Metadata, version: int) -> None:
+        check_columns(self._lake.store, self._table.state(), self._plan, metadata, version)
+
     def _initial_tasks(self, part: Snapshot) -> list[FilesPartition]:
+        self._plan.check_types(part.metadata, part.version, "has")
+        self._check_columns(part.metadata, part.version)
         (commit,) = self._lake.store.commits(self._table.state(), [part.version]).values()
         count = part.files.num_rows
         whole = replace(part, metadata=self._snapshot.metadata)
