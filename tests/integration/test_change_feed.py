@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import deltasql
+from deltasql.format.limits import LIMITS
 from tests.local_spark import PLAIN
 
 pytestmark = pytest.mark.usefixtures("spark_session")
@@ -338,3 +339,24 @@ class TestFormat:
             found.clear()
             run(start)
             assert found == [(4, "delete", 9, 0)]
+
+    @pytest.mark.skipif(not LIMITS, reason="Spark has no limits for these")
+    def test_a_version_is_not_torn(self, make_table: Make, spark: SparkSession, tmp_path: Path) -> None:
+        """A batch ends with a version, however few files it is to have."""
+        table = make_table(schema="id BIGINT, part STRING, n INT", partition_by=["part"], properties=FEED)
+        table.append(numbers(0, 10))
+        table.update({"part": "concat(part, '!')"}, where="id < 4")
+        table.append(numbers(10, 1))
+        table.append(numbers(11, 1))
+        assert len(table.lake.store.commits(table.state(), [2])[2].cdc) == 4
+        for most in (1, 5):
+            seen: list[list[Any]] = []
+            options = {"readChangeFeed": "true", "startingVersion": "1", "maxFilesPerTrigger": most}
+            frame = spark.readStream.format("deltasql").options(**options).load(table.name)
+            query = frame.writeStream.foreachBatch(lambda batch, _, to=seen: to.append(told(batch)))
+            query.option("checkpointLocation", str(tmp_path / str(most))).trigger(
+                availableNow=True
+            ).start().awaitTermination()
+            assert sorted(row for batch in seen for row in batch) == told(table.changes(1))
+            versions = [sorted({row[0] for row in batch}) for batch in seen]
+            assert versions == {1: [[1], [2], [3], [4]], 5: [[1, 2], [3, 4]]}[most]

@@ -140,9 +140,13 @@ class _Planner:
         for version, found in self._told(position["version"], head):
             left = len(found) - (position["index"] if version == position["version"] else 0)
             if left > files:
-                return _at(version, len(found) - left + files)
+                return self._within(version, len(found) - left, files)
             files -= left
         return _at(max(head + 1, position["version"]))
+
+    def _within(self, version: int, index: int, files: int) -> Offset:
+        """Where a batch ends that can take so many more files, of a version that has more from an index on."""
+        return _at(version, index + files)
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         tasks: list[InputPartition] = []
@@ -220,6 +224,10 @@ class _FeedPlanner(_Planner):
             check_first(self._lake.store, self._table.state(), self._plan, first)
             self._checked = True
         return super()._told(first, last)
+
+    def _within(self, version: int, index: int, files: int) -> Offset:  # noqa: ARG002
+        """What a version did stays together, both images of a row: all of it is taken if there is room for any."""
+        return _at(version + 1 if files > 0 else version)
 
     def _rows_of(self, commit: LoggedCommit) -> Sequence[ChangeFile]:
         self._check_schema(commit, self._table.name)
