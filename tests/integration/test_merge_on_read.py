@@ -104,6 +104,18 @@ def test_above_the_threshold_files_are_written_anew(table: deltasql.Table, spark
     assert_read_alike(table, spark_session)
 
 
+def test_exactly_the_threshold_is_marked(make_table: Make) -> None:
+    """29 % of 100 rows are 29 rows, though 0.29 * 100 is less for a computer."""
+    own = {"deltasql.dml.copy_on_write_threshold": "29%", "deltasql.optimize.deleted_share": "0.29"}
+    table = make_table(schema="id BIGINT, part STRING, n INT", properties={**ON, **own})
+    table.append(numbers(0, 100))
+    table.delete(where="id < 29")
+    assert list(vectors(table).values()) == [29]
+    assert table.optimize(target_size=1).metrics == {}, "so many are not too many"
+    table.delete(where="id = 29")
+    assert (vectors(table), table.files().num_rows) == ({}, 1)
+
+
 def test_a_file_whose_rows_are_all_gone_is_removed(table: deltasql.Table) -> None:
     table.delete(where="id % 10 = 3")
     assert sorted(vectors(table).values()) == [10, 10]

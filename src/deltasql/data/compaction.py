@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import msgspec
 import pyarrow as pa
@@ -35,15 +36,15 @@ class Piece:
     """Is it to be written anew, even alone?"""
 
 
-def pieces(files: pa.Table, most_deleted: float) -> list[Piece]:
+def pieces(files: pa.Table, most_deleted: Fraction) -> list[Piece]:
     """Each of a table's files by itself."""
     found = []
     columns = ("partition_values", "size", "stats", "deletion_vector")
     for place, row in enumerate(zip(*(files[name].to_pylist() for name in columns), strict=True)):
         values, size, stats, vector = row
         deleted, count = cardinality_of(vector), num_records(stats)
-        share = deleted / count if deleted and count else 0.0
-        found.append(Piece((place,), partition_of(values), size * (1 - share), share > most_deleted))
+        share = Fraction(deleted, count) if deleted and count else Fraction(0)
+        found.append(Piece((place,), partition_of(values), float(size * (1 - share)), share > most_deleted))
     return found
 
 
