@@ -13,8 +13,10 @@ import msgspec
 import pyarrow as pa
 
 from deltasql.config import size
-from deltasql.core.actions import Add, CommitInfo, Protocol, Remove
+from deltasql.core.actions import Add, CommitInfo, Metadata, Protocol, Remove
 from deltasql.core.changes import TableState
+from deltasql.data.carve import carve_partitions
+from deltasql.data.checks import exact_filter
 from deltasql.data.compaction import Piece, bins, partition_of, pieces, rewrite
 from deltasql.data.files import FilePlan, count_rows
 from deltasql.data.marking import live_rows
@@ -38,7 +40,7 @@ class Compaction:
     """What is asked of a compaction."""
 
     where: str | None = None
-    """Only files that may hold such rows."""
+    """Only files that may hold such rows, by their partition values and statistics."""
     zorder_by: Sequence[str] | None = None
     target_size: int | str | None = None
 
@@ -72,13 +74,11 @@ class Compactor:
         metadata = metadata_of(state)
         config = self._writer.config_of(metadata)
         target = asked.target(state.name, config["writer.target_file_size"])
-        files = txn.files(state, parse_where(asked.where, state))
+        snapshot = self._candidates(txn, state, metadata, asked.where)
+        files = snapshot.files
         found = pieces(files, config["optimize.deleted_share"])
         if not bins(found, target):
             return {}
-        snapshot = Snapshot(
-            state.table_id, state.name, state.version, metadata, state.protocol or Protocol(), files, state.location
-        )
         plan = self._writer.begin(txn, state, metadata)
         with showing(config["progress"], f"optimize {state.name}") as report:
             compacted = self._compacted(snapshot, found, target, plan, report)
@@ -90,6 +90,26 @@ class Compactor:
         info = CommitInfo(OPTIMIZE, {"predicate": shown, "zOrderBy": "[]"}, metrics)
         txn.stage_on(state, [*adds, *removes, info], written=[add.path for add in compacted.written])
         return metrics
+
+    def _candidates(
+        self, txn: MultiTableTransaction, state: TableState, metadata: Metadata, where: str | None
+    ) -> Snapshot:
+        """The files that may hold rows for which a condition is true. What it says of partitions is certain."""
+        predicate = parse_where(where, state)
+        files = txn.files(state, predicate)
+        protocol = state.protocol or Protocol()
+        snapshot = Snapshot(state.table_id, state.name, state.version, metadata, protocol, files, state.location)
+        certain = predicate.partition_part() if predicate is not None else None
+        if predicate is None or certain is None or not files.num_rows:
+            return snapshot
+        text = predicate.text if predicate.partition_only else certain.text
+        chosen = exact_filter(text, metadata.schema_string, state.name)
+        if chosen is not None:
+            return replace(snapshot, files=carve_partitions(snapshot, chosen).gone)
+        spark = self._spark()
+        from deltasql.spark.partitions import matching
+
+        return replace(snapshot, files=matching(spark, snapshot, text))
 
     def _compacted(
         self, snapshot: Snapshot, found: Sequence[Piece], target: int, plan: FilePlan, report: Report | None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import random
+import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -114,6 +116,34 @@ def test_where(make_table: Make) -> None:
     parts = [values["part"] for values in table.files()["partition_values"].to_pylist()]
     assert sorted(parts) == ["p0", "p0", "p0", "p1"]
     assert json.loads(table.history()[0].parameters["predicate"]) == ["part = 'p1'"]
+
+
+@pytest.mark.usefixtures("spark_session")
+@pytest.mark.parametrize(
+    "where",
+    ["upper(part) = 'P1'", "upper(t.part) = 'P1' AND id >= 0", "part LIKE '%1' AND dayofmonth(day) = 2"],
+)
+def test_any_condition_on_partitions(make_table: Make, where: str) -> None:
+    table = make_table(schema="id BIGINT, part STRING, day DATE", partition_by=["part", "day"])
+    for start in range(0, 30, 10):
+        days = pa.array([dt.date(2026, 1, 1 + i % 2) for i in range(10)])
+        table.append(numbers(start, 10).append_column("day", days))
+    table.optimize(where=where)
+    parts = [values["part"] for values in table.files()["partition_values"].to_pylist()]
+    assert sorted(parts) == ["p0", "p0", "p0", "p1"]
+    for problem in ("nosuch(part) = 1", "part / 0 = 1"):
+        with pytest.raises(deltasql.ValidationError, match=re.escape(problem)):
+            table.optimize(where=problem)
+
+
+def test_where_over_data(make_table: Make) -> None:
+    """Files that cannot hold such rows, by their statistics, are left alone."""
+    table = make_table(schema="id BIGINT, part STRING")
+    for start in range(0, 40, 10):
+        table.append(numbers(start, 10))
+    table.optimize(where="id < 15")
+    assert table.files().num_rows == 3
+    assert ids(table) == list(range(40))
 
 
 @pytest.mark.usefixtures("where_it_runs")
