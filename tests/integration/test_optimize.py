@@ -6,8 +6,10 @@ import datetime as dt
 import json
 import random
 import re
+import threading
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -186,6 +188,35 @@ def test_it_is_in_nobodys_way(make_table: Make, lake: deltasql.Lake, monkeypatch
     before = {path.name for path in Path(table.location).glob("*.parquet")}
     live = {Path(path).name for path in table.files()["path"].to_pylist()}
     assert live <= before
+
+
+def test_appends_go_on(make_table: Make) -> None:
+    """Threads append while it runs, again and again: nobody waits for a conflict, and no row is lost."""
+    table = make_table(schema="id BIGINT, part STRING", partition_by=["part"])
+    table.append(numbers(0, 10))
+    over = threading.Event()
+
+    def append(thread: int) -> list[int]:
+        starts = []
+        while not over.is_set() or not starts:
+            starts.append(1000 * (thread + 1) + 10 * len(starts))
+            table.append(numbers(starts[-1], 10))
+        return starts
+
+    with ThreadPoolExecutor(3) as pool:
+        appending = [pool.submit(append, thread) for thread in range(3)]
+        try:
+            runs = [table.optimize() for _ in range(5)]
+        finally:
+            over.set()
+        starts = [0, *(start for one in appending for start in one.result())]
+    assert ids(table) == sorted(i for start in starts for i in range(start, start + 10))
+    committed = [run for run in runs if run.metrics]
+    operations = [entry.operation for entry in table.history()]
+    assert operations.count("OPTIMIZE") == len(committed) > 0
+    assert operations.count("WRITE") == len(starts)
+    table.optimize()
+    assert table.files().num_rows == 2
 
 
 def test_what_is_refused(make_table: Make) -> None:
