@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -141,7 +142,7 @@ class RowChanger:
         struct = parse_struct(snapshot.metadata.schema_string)
         fields = Fields(struct["fields"], snapshot.metadata.partition_columns)
         marks = is_on(snapshot.metadata.configuration, DELETION_VECTORS)
-        most = config["dml.copy_on_write_threshold"] if marks else 0
+        most = config["dml.copy_on_write_threshold"] if marks else Fraction(0)
         target = Target(spark, snapshot, config["spark.fast_scan"], self._options, most)
         names = [field["name"] for field in fields.all]
         with (

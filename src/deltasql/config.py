@@ -7,6 +7,8 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
 from typing import Any
 
 from deltasql.errors import UsageError
@@ -19,6 +21,9 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(b|[kmgt](?:i?b)?)?\s*", re.IGNORECASE)
 _SIZES = {"b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d)?\s*")
+
+_MOST_DIGITS = 30
+"""Of a share."""
 
 
 def duration(value: Any) -> float:
@@ -60,16 +65,21 @@ def text(value: Any) -> str:
     return value
 
 
-def share(value: Any) -> float:
-    """A part of a whole, from a number of 0 to 1 or a text such as `20%`."""
+def share(value: Any) -> Fraction:
+    """A part of a whole, from a number of 0 to 1 or a text such as `20%`: exactly that, so that counts can be compared
+    with it."""
+    if isinstance(value, Fraction):
+        return value
     text = value.strip() if isinstance(value, str) else str(value)
     try:
-        number = float(text[:-1]) / 100 if text.endswith("%") else float(text)
-    except ValueError:
-        number = -1
-    if isinstance(value, bool) or not 0 <= number <= 1:
+        number = Decimal(text.removesuffix("%"))
+    except InvalidOperation:
+        number = Decimal(-1)
+    whole = 100 if text.endswith("%") else 1
+    is_share = number.is_finite() and 0 <= number <= whole and int(number.as_tuple().exponent) > -_MOST_DIGITS
+    if isinstance(value, bool) or not is_share:
         raise ValueError("a share such as 20% or 0.2")
-    return number
+    return Fraction(number) / whole
 
 
 def optional_text(value: Any) -> str:

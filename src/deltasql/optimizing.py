@@ -13,9 +13,11 @@ import msgspec
 import pyarrow as pa
 
 from deltasql.config import size
-from deltasql.core.actions import Add, CommitInfo, Protocol, Remove
+from deltasql.core.actions import Add, CommitInfo, Metadata, Protocol, Remove
 from deltasql.core.changes import TableState
-from deltasql.data.compaction import bins, rewrite
+from deltasql.data.carve import carve_partitions
+from deltasql.data.checks import exact_filter
+from deltasql.data.compaction import Piece, bins, partition_of, pieces, rewrite
 from deltasql.data.files import FilePlan, count_rows
 from deltasql.data.marking import live_rows
 from deltasql.errors import StorageError, UnsupportedFeature, UsageError
@@ -38,7 +40,7 @@ class Compaction:
     """What is asked of a compaction."""
 
     where: str | None = None
-    """Only files that may hold such rows."""
+    """Only files that may hold such rows, by their partition values and statistics."""
     zorder_by: Sequence[str] | None = None
     target_size: int | str | None = None
 
@@ -72,38 +74,83 @@ class Compactor:
         metadata = metadata_of(state)
         config = self._writer.config_of(metadata)
         target = asked.target(state.name, config["writer.target_file_size"])
-        files = txn.files(state, parse_where(asked.where, state))
-        groups = bins(files, target, config["optimize.deleted_share"])
-        if not groups:
+        snapshot = self._candidates(txn, state, metadata, asked.where)
+        files = snapshot.files
+        found = pieces(files, config["optimize.deleted_share"])
+        if not bins(found, target):
             return {}
-        snapshot = Snapshot(
-            state.table_id, state.name, state.version, metadata, state.protocol or Protocol(), files, state.location
-        )
-        parts = [replace(snapshot, files=files.take(pa.array(places, pa.int64()))) for places in groups]
-        plan = replace(self._writer.begin(txn, state, metadata), target_size=target)
+        plan = self._writer.begin(txn, state, metadata)
         with showing(config["progress"], f"optimize {state.name}") as report:
-            adds = self._rewrite(parts, plan, report)
-        gone = pa.concat_tables([part.files for part in parts])
+            compacted = self._compacted(snapshot, found, target, plan, report)
+        gone, adds = files.take(pa.array(compacted.places, pa.int64())), compacted.adds
         _check_rows(gone, adds, state.name)
         removes = [msgspec.structs.replace(remove, data_change=False) for remove in removal_of(gone)]
         metrics = _metrics(removes, adds, (time.monotonic() - began) * 1000)
         shown = json.dumps([] if asked.where is None else [asked.where], ensure_ascii=False)
         info = CommitInfo(OPTIMIZE, {"predicate": shown, "zOrderBy": "[]"}, metrics)
-        txn.stage_on(state, [*adds, *removes, info], written=[add.path for add in adds])
+        txn.stage_on(state, [*adds, *removes, info], written=[add.path for add in compacted.written])
         return metrics
 
-    def _rewrite(self, parts: Sequence[Snapshot], plan: FilePlan, report: Report | None) -> list[Add]:
+    def _candidates(
+        self, txn: MultiTableTransaction, state: TableState, metadata: Metadata, where: str | None
+    ) -> Snapshot:
+        """The files that may hold rows for which a condition is true. What it says of partitions is certain."""
+        predicate = parse_where(where, state)
+        files = txn.files(state, predicate)
+        protocol = state.protocol or Protocol()
+        snapshot = Snapshot(state.table_id, state.name, state.version, metadata, protocol, files, state.location)
+        certain = predicate.partition_part() if predicate is not None else None
+        if predicate is None or certain is None or not files.num_rows:
+            return snapshot
+        text = predicate.text if predicate.partition_only else certain.text
+        chosen = exact_filter(text, metadata.schema_string, state.name)
+        if chosen is not None:
+            return replace(snapshot, files=carve_partitions(snapshot, chosen).gone)
+        spark = self._spark()
+        from deltasql.spark.partitions import matching
+
+        return replace(snapshot, files=matching(spark, snapshot, text))
+
+    def _compacted(
+        self, snapshot: Snapshot, found: Sequence[Piece], target: int, plan: FilePlan, report: Report | None
+    ) -> _Compacted:
+        """Rows may take less room together than they did apart: as long as two new files fit into one, they become one.
+        So the next compaction has nothing to do."""
+        left, new, written = list(found), dict[tuple[int, ...], list[Add]](), list[Add]()
+        while groups := bins(left, target):
+            places = [tuple(place for piece in group for place in piece.places) for group in groups]
+            parts = [replace(snapshot, files=snapshot.files.take(pa.array(one, pa.int64()))) for one in places]
+            done = {piece.places for group in groups for piece in group}
+            left = [piece for piece in left if piece.places not in done]
+            new = {key: adds for key, adds in new.items() if key not in done}
+            for key, adds in zip(places, self._rewrite(parts, plan, report), strict=True):
+                new[key] = adds
+                written += adds
+                left += [Piece(key, partition_of(add.partition_values), add.size) for add in adds]
+        kept = [add for adds in new.values() for add in adds]
+        return _Compacted([place for key in new for place in key], kept, written)
+
+    def _rewrite(self, parts: Sequence[Snapshot], plan: FilePlan, report: Report | None) -> list[list[Add]]:
         if sum(sum(part.files["size"].to_pylist()) for part in parts) > _HERE_BYTES:
             from deltasql.spark.compaction import rewrite_by_spark
 
             return rewrite_by_spark(self._spark(), parts, plan, report)
-        adds: list[Add] = []
+        adds: list[list[Add]] = []
         with ThreadPoolExecutor(min(len(parts), pa.cpu_count()), "deltasql-optimize") as pool:
             for done, found in enumerate(pool.map(lambda part: rewrite(part, self._options, plan), parts), 1):
-                adds += found
+                adds.append(found)
                 if report is not None:
-                    report(f"{counted(len(adds))} of {done} groups", done, len(parts))
+                    report(f"{counted(done)} of {len(parts)}", done, len(parts))
         return adds
+
+
+@dataclass(frozen=True, slots=True)
+class _Compacted:
+    """What became of files, by their places: the new ones, and all that were written on the way."""
+
+    places: Sequence[int]
+    adds: Sequence[Add]
+    written: Sequence[Add]
 
 
 def _check_rows(gone: pa.Table, adds: Sequence[Add], table: str) -> None:

@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import deltasql
+from deltasql.format.limits import LIMITS
 from tests.local_spark import PLAIN
 
 pytestmark = pytest.mark.usefixtures("spark_session")
@@ -236,6 +237,48 @@ def test_rows_of_other_types_were_taken_out(make_table: Make) -> None:
     assert [row["id"] for row in table.changes(3).collect()] == ["two"]
 
 
+def test_columns_that_were_dropped(make_table: Make, spark_session: SparkSession, tmp_path: Path) -> None:
+    """Changes are told from the version on that drops them, and before it."""
+    table = make_table(schema="id BIGINT, n INT, s STRUCT<a: INT, b: INT>", properties=FEED)
+    nested = pa.struct([("a", pa.int32()), ("b", pa.int32())])
+    rows = pa.table({"id": [1], "n": pa.array([1], pa.int32()), "s": pa.array([{"a": 1, "b": 2}], nested)})
+    table.append(rows)
+    table.append(rows.append_column("m", pa.array([5])), merge_schema=True)
+    assert {row["m"] for row in table.changes(1).collect()} == {None, 5}, "a column that was added is there"
+    left = pa.array([{"a": 1}], pa.struct([("a", pa.int32())]))
+    table.overwrite(pa.table({"id": [2], "m": [6], "s": left}), overwrite_schema=True)
+    table.append(pa.table({"id": [3], "m": [7], "s": left}))
+    deltasql.register(spark_session, table.lake.dsn)
+    for first in (1, 2):
+        problem = rf"version 3 drops columns that version {first} has \(n, s\.b\): begin with version 3"
+        with pytest.raises(deltasql.UnsupportedFeature, match=problem):
+            table.changes(first)
+        stream = spark_session.readStream.format("deltasql").option("readChangeFeed", "true")
+        query = stream.option("startingVersion", first).load(table.name).writeStream.format("noop")
+        with pytest.raises(Exception, match=problem):
+            place = str(tmp_path / str(first))
+            query.trigger(availableNow=True).option("checkpointLocation", place).start().awaitTermination()
+    assert [(row["id"], row["n"]) for row in table.changes(1, 1).collect()] == [(1, 1)]
+    found = table.changes(3).select("id", "_change_type").collect()
+    assert sorted(map(tuple, found)) == [(1, "delete"), (1, "delete"), (2, "insert"), (3, "insert")]
+    if not PLAIN:
+        theirs = spark_session.read.format("delta").option("readChangeFeed", "true")
+        at = str(table.location)
+        assert theirs.option("startingVersion", 3).load(at).count() == len(found)
+        with pytest.raises(Exception, match="DELTA_CHANGE_DATA_FEED_INCOMPATIBLE"):
+            theirs.option("startingVersion", 1).load(at).count()
+
+
+def test_a_column_that_came_and_went(make_table: Make) -> None:
+    table = make_table(schema="id BIGINT", properties=FEED)
+    table.append(pa.table({"id": [1], "more": [1]}), merge_schema=True)
+    table.overwrite(pa.table({"id": [2]}), overwrite_schema=True)
+    with pytest.raises(deltasql.UnsupportedFeature, match=r"version 2 drops columns that version 1 has \(more\)"):
+        table.changes(0)
+    table.append(pa.table({"id": [3], "more": [3]}), merge_schema=True)
+    assert sorted(row["more"] or 0 for row in table.changes(1).collect()) == [0, 1, 1, 3]
+
+
 class TestFormat:
     @pytest.fixture
     def spark(self, spark_session: SparkSession, lake: deltasql.Lake) -> SparkSession:
@@ -296,3 +339,24 @@ class TestFormat:
             found.clear()
             run(start)
             assert found == [(4, "delete", 9, 0)]
+
+    @pytest.mark.skipif(not LIMITS, reason="Spark has no limits for these")
+    def test_a_version_is_not_torn(self, make_table: Make, spark: SparkSession, tmp_path: Path) -> None:
+        """A batch ends with a version, however few files it is to have."""
+        table = make_table(schema="id BIGINT, part STRING, n INT", partition_by=["part"], properties=FEED)
+        table.append(numbers(0, 10))
+        table.update({"part": "concat(part, '!')"}, where="id < 4")
+        table.append(numbers(10, 1))
+        table.append(numbers(11, 1))
+        assert len(table.lake.store.commits(table.state(), [2])[2].cdc) == 4
+        for most in (1, 5):
+            seen: list[list[Any]] = []
+            options = {"readChangeFeed": "true", "startingVersion": "1", "maxFilesPerTrigger": most}
+            frame = spark.readStream.format("deltasql").options(**options).load(table.name)
+            query = frame.writeStream.foreachBatch(lambda batch, _, to=seen: to.append(told(batch)))
+            query.option("checkpointLocation", str(tmp_path / str(most))).trigger(
+                availableNow=True
+            ).start().awaitTermination()
+            assert sorted(row for batch in seen for row in batch) == told(table.changes(1))
+            versions = [sorted({row[0] for row in batch}) for batch in seen]
+            assert versions == {1: [[1], [2], [3], [4]], 5: [[1, 2], [3, 4]]}[most]

@@ -705,3 +705,42 @@ class TestProblems:
         with pytest.raises(deltasql.ValidationError, match="there is no column nope"):
             tx.update(table, {"n": "nope"})
         tx.rollback()
+
+
+PARTITIONS, DATA = ("a.b", ".x", "a`'b", "Select"), ("c.d", ".y", "y.", 'c`"d', "From")
+
+
+@pytest.mark.parametrize("layout", ["copied", "marked"])
+def test_columns_of_any_name(make_table: Make, lake: deltasql.Lake, spark: SparkSession, layout: str) -> None:
+    """As data and as partition columns: with dots, quotes, upper case, and words of SQL."""
+
+    def tick(name: str) -> str:
+        return f"`{name.replace('`', '``')}`"
+
+    def rows(*ids: int) -> pa.Table:
+        values = {"id": list(ids), **{name: [f"{i % 2}" for i in ids] for name in PARTITIONS}}
+        return pa.table({**values, **{name: [str(i) for i in ids] for name in DATA}})
+
+    marks = {"delta.enableDeletionVectors": "true"} if layout == "marked" else {"deltasql.spark.fast_scan": "off"}
+    schema = pa.schema([("id", pa.int64()), *((name, pa.string()) for name in (*PARTITIONS, *DATA))])
+    table = make_table(
+        schema=schema, partition_by=list(PARTITIONS), properties={"delta.enableChangeDataFeed": "true", **marks}
+    )
+    for start in (0, 10):
+        table.append(rows(*range(start, start + 10)))
+    given = {name: f"concat(t.{tick(name)}, '!')" for name in (*PARTITIONS, *DATA)}
+    is_zero = " AND ".join(f"t.{tick(name)} = '0'" for name in PARTITIONS)
+    table.update(given, where=f"{is_zero} AND {tick(DATA[0])} = '2'")
+    table.delete(where=f"{is_zero} AND {tick('.y')} = '4'")
+    where = " AND ".join(f't."{name.replace(chr(34), chr(34) * 2)}" IS NOT NULL' for name in (*PARTITIONS, *DATA))
+    assert lake.sql(f"DELETE FROM {table.name} t WHERE id = 6 AND {where} RETURNING *").count() == 1
+    joined = " AND ".join(f"t.{tick(name)} = s.{tick(name)}" for name in (*PARTITIONS, *DATA))
+    table.merge(rows(8, 30), on=joined).when_matched_update(given).when_not_matched_insert().execute()
+    table.optimize()
+    changed = {r["id"]: r for r in table.arrow().to_pylist() if r["id"] in (2, 8)}
+    assert [changed[i]["a.b"] for i in (2, 8)] == ["0!", "0!"]
+    assert [changed[i]['c`"d'] for i in (2, 8)] == ["2!", "8!"]
+    assert sorted(table.arrow()["id"].to_pylist()) == sorted({*range(20), 30} - {4, 6})
+    kinds = [row["_change_type"] for row in table.changes(3).collect()]
+    assert sorted(kinds) == sorted(["update_preimage", "update_postimage"] * 2 + ["delete"] * 2 + ["insert"])
+    assert_same_rows(Path(table.location), table.arrow(), ("delta-rs", "duckdb", "spark"), spark=spark)

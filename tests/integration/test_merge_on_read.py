@@ -12,7 +12,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import deltasql
+from deltasql.data.vectors import bitmaps
+from deltasql.objects import Directory
 from deltasql.spark import reading, rewriting
+from tests.acceptance.test_golden import adopted, changes_by_spark
 from tests.local_spark import PLAIN
 from tests.readers import assert_same_rows, read, rows
 
@@ -49,6 +52,19 @@ def ids(found: Any) -> list[int]:
     column = found["id"].to_pylist() if isinstance(found, pa.Table) else [row["id"] for row in found.collect()]
     assert len(column) == len(set(column))
     return sorted(column)
+
+
+def json_of(table: deltasql.Table, version: int) -> list[dict[str, Any]]:
+    """A commit as it was published."""
+    text = (Path(table.location) / "_delta_log" / f"{version:020d}.json").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def rows_of(table: deltasql.Table, vector: dict[str, Any]) -> Any:
+    """The numbers of the rows that a vector of the log names."""
+    told = deltasql.core.actions.from_dict(deltasql.DeletionVector, vector)
+    (found,) = bitmaps(Directory(str(table.location), {}), [told], table.name)
+    return found
 
 
 def assert_read_alike(table: deltasql.Table, spark: SparkSession) -> None:
@@ -102,6 +118,18 @@ def test_above_the_threshold_files_are_written_anew(table: deltasql.Table, spark
     )
     assert ids(table.arrow()) == list(range(21, 200))
     assert_read_alike(table, spark_session)
+
+
+def test_exactly_the_threshold_is_marked(make_table: Make) -> None:
+    """29 % of 100 rows are 29 rows, though 0.29 * 100 is less for a computer."""
+    own = {"deltasql.dml.copy_on_write_threshold": "29%", "deltasql.optimize.deleted_share": "0.29"}
+    table = make_table(schema="id BIGINT, part STRING, n INT", properties={**ON, **own})
+    table.append(numbers(0, 100))
+    table.delete(where="id < 29")
+    assert list(vectors(table).values()) == [29]
+    assert table.optimize(target_size=1).metrics == {}, "so many are not too many"
+    table.delete(where="id = 29")
+    assert (vectors(table), table.files().num_rows) == ({}, 1)
 
 
 def test_a_file_whose_rows_are_all_gone_is_removed(table: deltasql.Table) -> None:
@@ -263,6 +291,24 @@ class TestTransactions:
         table.delete(where="id = 2")
         assert ids(table.arrow()) == [0, *range(3, 200)]
 
+    def test_the_log_tells_which_rows_went(self, table: deltasql.Table, lake: deltasql.Lake) -> None:
+        """A file that is marked again goes with the vector that it had and comes with the new one: what is in the one and
+        not in the other was deleted by this commit. A rule by rows can be built on that."""
+        table.delete(where="id IN (3, 5)")
+        with lake.begin() as tx:
+            tx.delete(table, where="id = 7")
+            tx.update(table, {"n": "1"}, where="id IN (8, 150)")
+        files = {file["path"]: place for place, file in enumerate(table.files(version=2).to_pylist())}
+        told = json_of(table, table.version)
+        added = {one["add"]["path"]: one["add"] for one in told if "add" in one}
+        deleted = {}
+        for remove in (one["remove"] for one in told if "remove" in one):
+            old, new = remove.get("deletionVector"), added[remove["path"]]["deletionVector"]
+            before, after = ({*rows_of(table, old)} if old else set()), {*rows_of(table, new)}
+            assert before < after
+            deleted[files[remove["path"]]] = after - before
+        assert sorted(map(sorted, deleted.values())) == [[7, 8], [50]], "numbers of rows in their files"
+
     def test_appends_do_not_conflict(self, table: deltasql.Table, lake: deltasql.Lake) -> None:
         with lake.begin() as tx:
             tx.delete(table, where="id = 1")
@@ -311,3 +357,36 @@ def test_what_spark_marked(make_table: Make, spark_session: SparkSession, tmp_pa
     assert ids(table.arrow()) == ids(table.df()) == expected
     table.delete(where="id = 1")
     assert ids(table.arrow()) == ids(read("spark", Path(table.location), spark=spark_session)) == expected[1:]
+
+
+@pytest.mark.skipif(PLAIN, reason="Delta's jars are for the locked Spark")
+def test_what_statements_of_delta_left(make_table: Make, spark_session: SparkSession, tmp_path: Path) -> None:
+    """Rows and changes of a table that Delta's own Spark wrote, version by version; and ours go on from there."""
+    theirs = tmp_path / "theirs"
+    own = "'delta.enableDeletionVectors' = true, 'delta.enableChangeDataFeed' = true"
+    spark_session.sql(
+        f"CREATE TABLE delta.`{theirs}` (id BIGINT, part STRING, n INT) USING delta PARTITIONED BY (part) "
+        f"TBLPROPERTIES ({own})"
+    )
+    spark_session.createDataFrame(numbers(0, 100)).coalesce(1).write.format("delta").mode("append").save(str(theirs))
+    spark_session.range(5).selectExpr("id * 30 AS id", "'p0' AS part", "9 AS n").createOrReplaceTempView("given")
+    for text in (
+        "DELETE FROM {} WHERE id IN (3, 4)",
+        "UPDATE {} SET n = 5 WHERE id IN (5, 6)",
+        "MERGE INTO {} AS t USING given AS s ON t.id = s.id WHEN MATCHED AND s.id = 30 THEN DELETE "
+        "WHEN MATCHED THEN UPDATE SET n = s.n WHEN NOT MATCHED THEN INSERT *",
+        "DELETE FROM {} WHERE id = 7",
+    ):
+        spark_session.sql(text.format(f"delta.`{theirs}`"))
+    table, ahead = adopted(theirs, make_table, tmp_path)
+    assert (ahead, table.version) == (0, 5)
+    assert sum(vectors(table).values()) == 2 + 2 + 4 + 1
+    for version in range(1, 6):
+        expected = rows(read("spark", theirs, version=version, spark=spark_session))
+        assert rows(table.arrow(version=version)) == rows(table.df(version=version).toArrow()) == expected, version
+    names = ["id", "part", "n", "_change_type", "_commit_version"]
+    expected = changes_by_spark(theirs, spark_session).select(names)
+    assert rows(table.changes(0).select(*names).toArrow()) == rows(expected)
+    table.update({"n": "1"}, where="id IN (8, 9)")
+    assert sum(vectors(table).values()) == 9 + 2
+    assert_read_alike(table, spark_session)

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+import random
+import re
+import threading
+from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -74,6 +80,36 @@ def test_files_of_the_wanted_size(make_table: Make) -> None:
     assert ids(table) == list(range(8000))
 
 
+@pytest.mark.usefixtures("where_it_runs")
+@pytest.mark.parametrize("kind", ["repeated", "random", "tiny", "shared"])
+def test_a_second_run_has_nothing_to_do(make_table: Make, kind: str) -> None:
+    """However well rows are compressed, alone and together."""
+    draw = random.Random(kind)
+    texts = {
+        "repeated": lambda i: ["the same long text again and again"] * 20_000,
+        "random": lambda i: [draw.randbytes(8).hex() for _ in range(2_000)],
+        "tiny": lambda i: ["x"],
+        "shared": lambda i: [f"{n:064x}" for n in range(1_000)],
+    }
+    table = make_table(schema="id BIGINT, s STRING")
+    for i in range(8):
+        found = texts[kind](i)
+        table.append(pa.table({"id": [i] * len(found), "s": found}))
+    before = table.arrow()
+    largest = max(table.files()["size"].to_pylist())
+    for target in (largest + 1, largest * 5 // 2, largest * 5, 1 << 20):
+        table.optimize(target_size=target)
+        files, version = table.files(), table.version
+        small = sorted(size for size in files["size"].to_pylist() if size < 0.75 * target)
+        assert len(small) < 2 or sum(small[:2]) > target
+        again = table.optimize(target_size=target)
+        assert (again.metrics, table.version, table.files()) == ({}, version, files)
+    assert (table.files().num_rows, table.arrow().num_rows) == (1, before.num_rows)
+    assert Counter(table.arrow()["s"].to_pylist()) == Counter(before["s"].to_pylist())
+    known = {path for version in range(table.version + 1) for path in table.files(version=version)["path"].to_pylist()}
+    assert {path.name for path in Path(table.location).glob("*.parquet")} == known, "nothing else stays"
+
+
 def test_where(make_table: Make) -> None:
     table = make_table(schema="id BIGINT, part STRING", partition_by=["part"])
     for start in range(0, 30, 10):
@@ -82,6 +118,34 @@ def test_where(make_table: Make) -> None:
     parts = [values["part"] for values in table.files()["partition_values"].to_pylist()]
     assert sorted(parts) == ["p0", "p0", "p0", "p1"]
     assert json.loads(table.history()[0].parameters["predicate"]) == ["part = 'p1'"]
+
+
+@pytest.mark.usefixtures("spark_session")
+@pytest.mark.parametrize(
+    "where",
+    ["upper(part) = 'P1'", "upper(t.part) = 'P1' AND id >= 0", "part LIKE '%1' AND dayofmonth(day) = 2"],
+)
+def test_any_condition_on_partitions(make_table: Make, where: str) -> None:
+    table = make_table(schema="id BIGINT, part STRING, day DATE", partition_by=["part", "day"])
+    for start in range(0, 30, 10):
+        days = pa.array([dt.date(2026, 1, 1 + i % 2) for i in range(10)])
+        table.append(numbers(start, 10).append_column("day", days))
+    table.optimize(where=where)
+    parts = [values["part"] for values in table.files()["partition_values"].to_pylist()]
+    assert sorted(parts) == ["p0", "p0", "p0", "p1"]
+    for problem in ("nosuch(part) = 1", "part / 0 = 1"):
+        with pytest.raises(deltasql.ValidationError, match=re.escape(problem)):
+            table.optimize(where=problem)
+
+
+def test_where_over_data(make_table: Make) -> None:
+    """Files that cannot hold such rows, by their statistics, are left alone."""
+    table = make_table(schema="id BIGINT, part STRING")
+    for start in range(0, 40, 10):
+        table.append(numbers(start, 10))
+    table.optimize(where="id < 15")
+    assert table.files().num_rows == 3
+    assert ids(table) == list(range(40))
 
 
 @pytest.mark.usefixtures("where_it_runs")
@@ -124,6 +188,35 @@ def test_it_is_in_nobodys_way(make_table: Make, lake: deltasql.Lake, monkeypatch
     before = {path.name for path in Path(table.location).glob("*.parquet")}
     live = {Path(path).name for path in table.files()["path"].to_pylist()}
     assert live <= before
+
+
+def test_appends_go_on(make_table: Make) -> None:
+    """Threads append while it runs, again and again: nobody waits for a conflict, and no row is lost."""
+    table = make_table(schema="id BIGINT, part STRING", partition_by=["part"])
+    table.append(numbers(0, 10))
+    over = threading.Event()
+
+    def append(thread: int) -> list[int]:
+        starts = []
+        while not over.is_set() or not starts:
+            starts.append(1000 * (thread + 1) + 10 * len(starts))
+            table.append(numbers(starts[-1], 10))
+        return starts
+
+    with ThreadPoolExecutor(3) as pool:
+        appending = [pool.submit(append, thread) for thread in range(3)]
+        try:
+            runs = [table.optimize() for _ in range(5)]
+        finally:
+            over.set()
+        starts = [0, *(start for one in appending for start in one.result())]
+    assert ids(table) == sorted(i for start in starts for i in range(start, start + 10))
+    committed = [run for run in runs if run.metrics]
+    operations = [entry.operation for entry in table.history()]
+    assert operations.count("OPTIMIZE") == len(committed) > 0
+    assert operations.count("WRITE") == len(starts)
+    table.optimize()
+    assert table.files().num_rows == 2
 
 
 def test_what_is_refused(make_table: Make) -> None:

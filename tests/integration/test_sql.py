@@ -341,9 +341,25 @@ class TestTables:
         with pytest.raises(deltasql.TableNotFound):
             sql("DROP TABLE ns.t")
 
+    @pytest.mark.parametrize("create", ["TBLPROPERTIES", "WITH"])
+    @pytest.mark.parametrize("alter", ["SET TBLPROPERTIES", "SET"])
+    def test_properties_are_as_they_are_written(
+        self, sql: Run, lake: deltasql.Lake, namespace: str, create: str, alter: str
+    ) -> None:
+        sql(f'CREATE TABLE ns.p (id INT) {create} (my.least = -1.50, "delta.appendOnly" = TRUE, word = some)')
+        table = lake.table(f"{namespace}.p")
+        assert table.properties.items() >= {"my.least": "-1.50", "delta.appendOnly": "true", "word": "some"}.items()
+        sql(f"ALTER TABLE ns.p {alter} (delta.enableChangeDataFeed = true, my.own.least = -007, 'a b' = 'NULL')")
+        assert table.properties["delta.enableChangeDataFeed"] == "true"
+        assert (table.properties["my.own.least"], table.properties["a b"]) == ("-007", "NULL")
+
     @pytest.mark.parametrize(
         ("text", "problem"),
         [
+            ("CREATE TABLE ns.t (id INT) TBLPROPERTIES (\n my.x = NULL)", "line 2, column 2: .* my.x cannot be NULL"),
+            ("ALTER TABLE ns.orders SET TBLPROPERTIES (\n'x' = 1 + 2)", "line 2, column 1: .* x cannot be 1 \\+ 2"),
+            ("ALTER TABLE ns.orders SET (\nx = NULL)", "line 2, column 1: .* x cannot be NULL"),
+            ("ALTER TABLE ns.orders SET TABLESPACE x", "has no SET TABLESPACE x"),
             ("CREATE TABLE ns.t (id BIGINT PRIMARY KEY)", "columns have no PRIMARY KEY"),
             ("CREATE TABLE ns.t (id BIGINT, UNIQUE (id))", "tables have no UNIQUE"),
             ("ALTER TABLE ns.orders ADD COLUMN x INT NOT NULL", "the new column 'x' is NOT NULL"),

@@ -52,16 +52,14 @@ CONDITIONS = st.recursive(
     ),
     max_leaves=4,
 )
-LAYOUTS: dict[str, dict[str, Any]] = {
-    "copied": {"partition_by": ["a"]},
-    "marked": {
-        "properties": {
-            "delta.enableDeletionVectors": "true",
-            "delta.enableChangeDataFeed": "true",
-            "deltasql.dml.copy_on_write_threshold": "70%",
-        }
-    },
-}
+FEED = {"delta.enableChangeDataFeed": "true"}
+MARKS = {"delta.enableDeletionVectors": "true", "deltasql.dml.copy_on_write_threshold": "70%"}
+LAYOUTS = st.fixed_dictionaries(
+    {
+        "copied": st.sampled_from([{"partition_by": ["a"]}, {"partition_by": ["a"], "properties": FEED}]),
+        "marked": st.sampled_from([{"properties": FEED | MARKS}, {"partition_by": ["b"], "properties": FEED | MARKS}]),
+    }
+)
 READERS = ("delta-rs", "duckdb", "spark")
 SETS = st.sampled_from(
     [
@@ -101,6 +99,13 @@ STATEMENTS = st.one_of(
         CONDITIONS,
     ),
 )
+STEPS = st.builds(
+    lambda one, two, order: [((one,), two, ())[place] for place in order],
+    STATEMENTS,
+    st.tuples(STATEMENTS, STATEMENTS),
+    st.permutations(range(3)),
+)
+"""A statement, two of them in a transaction, and a compaction, in some order."""
 
 
 @pytest.fixture(scope="module")
@@ -111,28 +116,29 @@ def postgres(embedded_lake: deltasql.Lake) -> Any:
 
 
 @settings(
-    max_examples=6,
+    max_examples=4,
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-@given(rows=ROWS, statements=st.lists(STATEMENTS, min_size=1, max_size=3), files=st.integers(1, 3))
+@given(rows=ROWS, steps=STEPS, files=st.integers(1, 3), layouts=LAYOUTS)
 def test_statements_do_what_postgres_does(
     embedded_lake: deltasql.Lake,
     postgres: psycopg.Connection[Any],
     spark_session: SparkSession,
     rows: list[Any],
-    statements: list[str],
+    steps: list[tuple[str, ...]],
     files: int,
+    layouts: dict[str, dict[str, Any]],
 ) -> None:
     """Whether files are written anew or rows are marked, and whoever reads them; and the changes that are told lead from
-    each version to each later one."""
+    each version to each later one. A compaction changes nothing."""
     name = f"t{uuid.uuid4().hex[:12]}"
     numbered = [{"id": i, **dict(zip(COLUMNS, row, strict=True))} for i, row in enumerate(rows)]
     whole = pa.Table.from_pylist(numbered, SCHEMA)
     tables = {
         namespace: embedded_lake.create_table(f"{namespace}.{name}", SCHEMA, **options)
-        for namespace, options in LAYOUTS.items()
+        for namespace, options in layouts.items()
     }
     for part in range(files):
         if (piece := whole.filter(pa.array([i % files == part for i in range(len(rows))]))).num_rows:
@@ -143,16 +149,34 @@ def test_statements_do_what_postgres_does(
     )
     with postgres.cursor() as cursor:
         cursor.executemany(f"INSERT INTO {name} VALUES (%s, %s, %s, %s, %s, %s)", [tuple(r.values()) for r in numbered])
-    for statement in statements:
-        expected = postgres.execute(statement.replace("{t}", name)).fetchall()
+    for number, step in enumerate(steps, 1):
+        expected = [postgres.execute(statement.replace("{t}", name)).fetchall() for statement in step]
         left = postgres.execute(f"SELECT * FROM {name}").fetchall()
         for namespace, table in tables.items():
-            text = statement.replace("{t}", table.name).replace(f"{table.name}.", f"{name}.")
-            found = [tuple(row) for row in embedded_lake.sql(text).collect()]
-            assert sorted(map(repr, found)) == sorted(map(repr, expected)), (namespace, statement)
+            found = _run(embedded_lake, table, step)
+            assert list(map(_sorted, found)) == list(map(_sorted, expected)), (namespace, step)
             after = [tuple(row.values()) for row in table.arrow().to_pylist()]
-            assert sorted(map(repr, after)) == sorted(map(repr, left)), (namespace, statement)
-            if namespace == "marked" or statement == statements[-1]:
+            assert _sorted(after) == _sorted(left), (namespace, step)
+            if namespace == "marked" or number == len(steps):
                 assert_same_rows(Path(table.location), table.arrow(), READERS, spark=spark_session)
-    assert_it_leads_from_one_to_the_other(tables["marked"])
+    for table in tables.values():
+        if table.properties.get("delta.enableChangeDataFeed") == "true":
+            assert_it_leads_from_one_to_the_other(table)
     postgres.execute(f"DROP TABLE {name}")
+
+
+def _run(lake: deltasql.Lake, table: deltasql.Table, step: tuple[str, ...]) -> list[list[tuple[Any, ...]]]:
+    """What each statement of a step returns."""
+    name = table.name.partition(".")[2]
+    texts = [statement.replace("{t}", table.name).replace(f"{table.name}.", f"{name}.") for statement in step]
+    if not texts:
+        table.optimize()
+        return []
+    if len(texts) == 1:
+        return [[tuple(row) for row in lake.sql(texts[0]).collect()]]
+    with lake.begin() as tx:
+        return [[tuple(row) for row in tx.sql(text).collect()] for text in texts]
+
+
+def _sorted(rows: list[Any]) -> list[str]:
+    return sorted(map(repr, rows))

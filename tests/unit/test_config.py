@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -40,6 +41,16 @@ def test_layers() -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "expected"),
+    [("29%", "29/100"), (0.29, "29/100"), ("29.3 %", "293/1000"), ("1e-7", "1/10000000"), (0, "0"), (1, "1")],
+)
+def test_a_share_is_exactly_that(given: Any, expected: str) -> None:
+    config = Config({"optimize.deleted_share": given}, {})
+    assert config["optimize.deleted_share"] == Fraction(expected)
+    assert Config(config.values(), {})["optimize.deleted_share"] == Fraction(expected)
+
+
+@pytest.mark.parametrize(
     ("values", "environment", "hint"),
     [
         ({"pool.sise": 1}, {}, "pool.size"),
@@ -49,6 +60,11 @@ def test_layers() -> None:
         ({"pool.size": True}, {}, "whole number"),
         ({"pool.timeout": "soon"}, {}, "30s"),
         ({"mirror.mode": "maybe"}, {}, "sync, async or off"),
+        ({"optimize.deleted_share": "101%"}, {}, "a share such as 20%"),
+        ({"optimize.deleted_share": "1/3"}, {}, "a share such as 20%"),
+        ({"optimize.deleted_share": "nan"}, {}, "a share such as 20%"),
+        ({"optimize.deleted_share": "1e-999999999"}, {}, "a share such as 20%"),
+        ({"optimize.deleted_share": True}, {}, "a share such as 20%"),
         ({"postgres.schema": ""}, {}, "non-empty"),
         ({"mirror.alert_webhook": "example.com/hook"}, {}, "http://"),
         ({"mirror.alert_webhook": "ftp://example.com"}, {}, "http://"),

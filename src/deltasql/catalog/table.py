@@ -151,12 +151,14 @@ class Table:
         try:
             state = self.state()
             metrics = work(txn, state)
-            return CommitResult(txn.commit().get(self.id, state.version), txn.id, metrics)
+            version = txn.commit().get(self.id, state.version)
         except CommitOutcomeUnknown:
             raise
         except BaseException:
             self.lake.writer.give_up(txn)
             raise
+        self.lake.writer.clean_up(txn)
+        return CommitResult(version, txn.id, metrics)
 
     def insert(self, data: Any, returning: Any = None) -> CommitResult | DataFrame:
         """Add rows as SQL does: values are cast to the columns' types if those can hold them. `returning` gives the

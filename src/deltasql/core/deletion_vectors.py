@@ -1,7 +1,7 @@
 """Deletion vectors: the numbers of a file's rows that are deleted, as Delta stores them.
 
 A vector is a 64-bit Roaring bitmap, which lies in a file of vectors below the table, or in the log itself when it is
-small. docs/explanation/merge-on-read.md tells how they are used.
+small. docs/decisions/0011-merge-on-read.md tells how they are used.
 """
 
 from __future__ import annotations

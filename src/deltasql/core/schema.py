@@ -209,6 +209,20 @@ def _changed(path: str, before: DeltaType, after: DeltaType) -> Iterator[str]:
             yield from _changed(join_path(path, name), child, names[name.lower()])
 
 
+def dropped_columns(before: str, after: str) -> list[str]:
+    """The columns, nested ones included, that the first of two schemas has and the second has not."""
+    return list(_dropped("", _parse(before), _parse(after)))
+
+
+def _dropped(path: str, before: DeltaType, after: DeltaType) -> Iterator[str]:
+    names = {name.lower(): child for name, child in _children(after)}
+    for name, child in _children(before):
+        if name.lower() in names:
+            yield from _dropped(join_path(path, name), child, names[name.lower()])
+        else:
+            yield join_path(path, name)
+
+
 def tightened(before: str, after: str) -> list[str]:
     """The columns, fields of structs included, that may be null in the first of two schemas and not in the second."""
     return list(_tightened("", _parse(before), _parse(after)))

@@ -22,7 +22,7 @@ from deltasql.core.deletion_vectors import encode, inline
 from deltasql.core.feed import CHANGE_TYPE, COLUMNS, COMMIT_TIMESTAMP, COMMIT_VERSION, DELETED, INSERTED, has_feed
 from deltasql.core.fit import with_columns
 from deltasql.core.intervals import property_interval
-from deltasql.core.schema import changed_types
+from deltasql.core.schema import changed_types, dropped_columns
 from deltasql.data.labelled import labelled
 from deltasql.data.statements import num_records
 from deltasql.data.vectors import bitmaps
@@ -54,6 +54,11 @@ class ChangePlan:
         """The table at the version whose schema rows are read by."""
         self._directory = Directory(snapshot.location, options)
 
+    @property
+    def version(self) -> int:
+        """The one whose schema rows are read by."""
+        return self._snapshot.version
+
     def check(self, metadata: Metadata, version: int) -> None:
         """Refuse a version whose changes were not recorded, or whose rows are not rows of the schema that changes are
         read by."""
@@ -77,6 +82,10 @@ class ChangePlan:
                 f"table {table}: version {version} {does} {what}: ask for the changes before and after it apart",
                 table=table,
             )
+
+    def dropped(self, metadata: Metadata) -> list[str]:
+        """The columns that the schema which changes are read by has no more."""
+        return dropped_columns(metadata.schema_string, self._snapshot.metadata.schema_string)
 
     def files_of(self, commit: LoggedCommit) -> list[ChangeFile]:
         """The files that tell what a version did."""
@@ -183,18 +192,44 @@ def changes_between(
         text = f"table {head.name}: changes go from a version to the same or a later one, got {first} and {end}"
         raise UsageError(text, table=head.name, value=first)
     plan = ChangePlan(shape_at(store, head, end), options)
-    plan.check(shape_at(store, head, first).metadata, first)
-    check_replaced(store, head, plan, first)
+    check_first(store, head, plan, first)
     files = [file for _, found in changed_files(store, head, plan, first, end) for file in found]
     plan.check_there(files)
     return plan.snapshots(files)
 
 
-def check_replaced(store: Store, head: TableState, plan: ChangePlan, first: int) -> None:
-    """Refuse to begin with a version that took out rows of other columns than it has itself."""
+def check_first(store: Store, head: TableState, plan: ChangePlan, first: int) -> None:
+    """Refuse to begin with a version whose changes cannot be told: also one that took out rows of other types than it
+    has itself."""
+    metadata = shape_at(store, head, first).metadata
+    plan.check(metadata, first)
+    check_columns(store, head, plan, metadata, first)
     [commit] = store.commits(head, [first]).values()
     if commit.metadata is not None and commit.removes and first > 0:
         plan.check_types(shape_at(store, head, first - 1).metadata, first, "took out rows with")
+
+
+def check_columns(store: Store, head: TableState, plan: ChangePlan, metadata: Metadata, version: int) -> None:
+    """Refuse a version with columns that a later one drops: nobody would see their values."""
+    dropped = plan.dropped(metadata)
+    if dropped:
+        later = _first_without_more(store, head, plan, version)
+        raise UnsupportedFeature(
+            f"table {head.name}: version {later} drops columns that version {version} has ({', '.join(dropped)}): "
+            f"begin with version {later}, and ask for the changes before it apart",
+            table=head.name,
+        )
+
+
+def _first_without_more(store: Store, head: TableState, plan: ChangePlan, version: int) -> int:
+    """The version after a given one from which on there are no columns that are dropped later."""
+    found: int | None = None
+    for commit in _commits(store, head, version + 1, plan.version):
+        if commit.metadata is not None and plan.dropped(commit.metadata):
+            found = None
+        elif commit.metadata is not None and found is None:
+            found = commit.version
+    return plan.version if found is None else found
 
 
 def shape_at(store: Store, head: TableState, version: int) -> Snapshot:
@@ -211,7 +246,13 @@ def changed_files(
     store: Store, head: TableState, plan: ChangePlan, first: int, last: int
 ) -> Iterator[tuple[int, list[ChangeFile]]]:
     """The files that tell what each version did."""
+    for commit in _commits(store, head, first, last):
+        if commit.metadata is not None:
+            check_columns(store, head, plan, commit.metadata, commit.version)
+        yield commit.version, plan.files_of(commit)
+
+
+def _commits(store: Store, head: TableState, first: int, last: int) -> Iterator[LoggedCommit]:
     for start in range(first, last + 1, _VERSIONS_AT_ONCE):
         versions = range(start, min(start + _VERSIONS_AT_ONCE, last + 1))
-        for version, commit in sorted(store.commits(head, versions).items()):
-            yield version, plan.files_of(commit)
+        yield from (commit for _, commit in sorted(store.commits(head, versions).items()))

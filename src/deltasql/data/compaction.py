@@ -3,9 +3,10 @@ rows without these."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from fractions import Fraction
 
 import msgspec
 import pyarrow as pa
@@ -18,56 +19,69 @@ from deltasql.data.scan import scan
 from deltasql.data.statements import num_records
 from deltasql.store import Snapshot
 
+Partition = tuple[tuple[str, str | None], ...]
 _LARGE_ENOUGH = 0.75
 """A file of this share of the wanted size is left alone: little would be gained."""
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
-    place: int
-    live: float
-    """Its size, as far as its rows are not deleted."""
-    is_due: bool
+class Piece:
+    """Files of a partition that are, or become, one."""
+
+    places: tuple[int, ...]
+    partition: Partition
+    size: float
+    """As far as rows are not deleted."""
+    is_due: bool = False
     """Is it to be written anew, even alone?"""
 
 
-def bins(files: pa.Table, target: int, most_deleted: float) -> list[list[int]]:
-    """Files that are to be written together, by their places: of one partition, and about the wanted size."""
-    found: list[list[int]] = []
-    for group in _by_partition(files, target, most_deleted).values():
-        inside: list[_File] = []
-        size = 0.0
-        for file in sorted(group, key=lambda one: (one.live, one.place)):
-            if inside and size + file.live > target:
-                found += _worthwhile(inside)
-                inside, size = [], 0.0
-            inside.append(file)
-            size += file.live
-        found += _worthwhile(inside)
-    return found
-
-
-def _by_partition(files: pa.Table, target: int, most_deleted: float) -> dict[Any, list[_File]]:
-    groups: dict[Any, list[_File]] = {}
+def pieces(files: pa.Table, most_deleted: Fraction) -> list[Piece]:
+    """Each of a table's files by itself."""
+    found = []
     columns = ("partition_values", "size", "stats", "deletion_vector")
     for place, row in enumerate(zip(*(files[name].to_pylist() for name in columns), strict=True)):
         values, size, stats, vector = row
         deleted, count = cardinality_of(vector), num_records(stats)
-        share = deleted / count if deleted and count else 0.0
-        file = _File(place, size * (1 - share), share > most_deleted)
-        if file.is_due or file.live < _LARGE_ENOUGH * target:
-            groups.setdefault(tuple((values or {}).items()), []).append(file)
+        share = Fraction(deleted, count) if deleted and count else Fraction(0)
+        found.append(Piece((place,), partition_of(values), float(size * (1 - share)), share > most_deleted))
+    return found
+
+
+def partition_of(values: Mapping[str, str | None] | None) -> Partition:
+    """What files of one partition have in common."""
+    return tuple((values or {}).items())
+
+
+def bins(found: Iterable[Piece], target: int) -> list[list[Piece]]:
+    """What is to be written together: of one partition, and about the wanted size. The smallest come first, so once no
+    two of a partition fit together there is nothing left to do."""
+    packed: list[list[Piece]] = []
+    for group in _by_partition(found, target).values():
+        inside: list[Piece] = []
+        size = 0.0
+        for piece in sorted(group, key=lambda one: (one.size, one.places)):
+            if inside and size + piece.size > target:
+                packed.append(inside)
+                inside, size = [], 0.0
+            inside.append(piece)
+            size += piece.size
+        packed.append(inside)
+    return [inside for inside in packed if len(inside) > 1 or inside[0].is_due]
+
+
+def _by_partition(found: Iterable[Piece], target: int) -> dict[Partition, list[Piece]]:
+    groups: dict[Partition, list[Piece]] = {}
+    for piece in found:
+        if piece.is_due or piece.size < _LARGE_ENOUGH * target:
+            groups.setdefault(piece.partition, []).append(piece)
     return groups
 
 
-def _worthwhile(inside: Sequence[_File]) -> list[list[int]]:
-    return [[file.place for file in inside]] if len(inside) > 1 or any(file.is_due for file in inside) else []
-
-
 def rewrite(snapshot: Snapshot, options: Mapping[str, str], plan: FilePlan) -> list[Add]:
-    """Write the rows of a snapshot's files to new ones. They are the same rows."""
+    """Write the rows of a snapshot's files, which are of one partition, to one. They are the same rows."""
     schema = loose_schema(snapshot.schema)
-    with TableFiles(plan) as files:
+    with TableFiles(replace(plan, target_size=sys.maxsize)) as files:
         for batch in scan(replace(snapshot, predicate=None), options).batches():
             files.write(batch.cast(schema))
     return [msgspec.structs.replace(add, data_change=False) for add in files.adds]

@@ -249,7 +249,7 @@ def _column(table: pa.Table, path: Path) -> pa.ChunkedArray:
     """A leaf column; what lies in a struct that is null is null."""
     column = table.column(path[0])
     for name in path[1:]:
-        column = pc.struct_field(column, name)
+        column = pc.struct_field(column, [name])
     return column
 
 

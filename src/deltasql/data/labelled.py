@@ -20,7 +20,7 @@ def labelled(snapshot: Snapshot, labels: Mapping[str, tuple[str, Sequence[str | 
     text = with_columns(metadata.schema_string, {name: kind for name, (kind, _) in labels.items()})
     known = files["partition_values"].combine_chunks()
     values = {
-        **{name: pc.struct_field(known, name) for name in metadata.partition_columns},
+        **{name: pc.struct_field(known, [name]) for name in metadata.partition_columns},
         **{name: pa.array(given, pa.string()) for name, (_, given) in labels.items()},
     }
     place = files.schema.get_field_index("partition_values")

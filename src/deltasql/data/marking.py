@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 import msgspec
 import pyarrow as pa
@@ -40,7 +41,7 @@ def live_rows(files: pa.Table) -> list[int | None]:
     return [None if count is None else count - less for count, less in zip(counts, deleted, strict=True)]
 
 
-def is_marked(files: pa.Table, place: int, lost: int, most: float) -> bool:
+def is_marked(files: pa.Table, place: int, lost: int, most: Fraction) -> bool:
     """Is a file that loses so many rows to stay? Of its rows at most this share may be deleted."""
     count = num_records(files["stats"][place].as_py())
     if count is None:

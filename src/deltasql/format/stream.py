@@ -14,9 +14,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from deltasql.catalog import connect
+from deltasql.core.actions import Metadata
 from deltasql.core.canonical import LoggedCommit
 from deltasql.core.feed import INSERTED
-from deltasql.data.changes import ChangeFile, ChangePlan, check_replaced, labelled_as, shape_at
+from deltasql.data.changes import ChangeFile, ChangePlan, check_columns, check_first, labelled_as
 from deltasql.errors import UnsupportedFeature, UsageError
 from deltasql.format.files import FilesPartition, LakeAddress, read_files, tasks_of
 from deltasql.format.limits import LIMITS, ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
@@ -139,9 +140,13 @@ class _Planner:
         for version, found in self._told(position["version"], head):
             left = len(found) - (position["index"] if version == position["version"] else 0)
             if left > files:
-                return _at(version, len(found) - left + files)
+                return self._within(version, len(found) - left, files)
             files -= left
         return _at(max(head + 1, position["version"]))
+
+    def _within(self, version: int, index: int, files: int) -> Offset:
+        """Where a batch ends that can take so many more files, of a version that has more from an index on."""
+        return _at(version, index + files)
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         tasks: list[InputPartition] = []
@@ -216,14 +221,18 @@ class _FeedPlanner(_Planner):
 
     def _told(self, first: int, last: int) -> Iterator[tuple[int, Sequence[Any]]]:
         if not self._checked and first <= last:
-            state = self._table.state()
-            self._plan.check(shape_at(self._lake.store, state, first).metadata, first)
-            check_replaced(self._lake.store, state, self._plan, first)
+            check_first(self._lake.store, self._table.state(), self._plan, first)
             self._checked = True
         return super()._told(first, last)
 
+    def _within(self, version: int, index: int, files: int) -> Offset:  # noqa: ARG002
+        """What a version did stays together, both images of a row: all of it is taken if there is room for any."""
+        return _at(version + 1 if files > 0 else version)
+
     def _rows_of(self, commit: LoggedCommit) -> Sequence[ChangeFile]:
         self._check_schema(commit, self._table.name)
+        if commit.metadata is not None:
+            self._check_columns(commit.metadata, commit.version)
         files = self._plan.files_of(commit)
         self._plan.check_there(files)
         return files
@@ -231,7 +240,12 @@ class _FeedPlanner(_Planner):
     def _tasks(self, files: Sequence[Any]) -> list[FilesPartition]:
         return [task for snapshot in self._plan.snapshots(files) for task in tasks_of(snapshot)]
 
+    def _check_columns(self, metadata: Metadata, version: int) -> None:
+        check_columns(self._lake.store, self._table.state(), self._plan, metadata, version)
+
     def _initial_tasks(self, part: Snapshot) -> list[FilesPartition]:
+        self._plan.check_types(part.metadata, part.version, "has")
+        self._check_columns(part.metadata, part.version)
         (commit,) = self._lake.store.commits(self._table.state(), [part.version]).values()
         count = part.files.num_rows
         whole = replace(part, metadata=self._snapshot.metadata)

@@ -19,17 +19,21 @@ from deltasql.store import Snapshot
 
 def rewrite_by_spark(
     spark: SparkSession, parts: Sequence[Snapshot], plan: FilePlan, report: Report | None
-) -> list[Add]:
-    """The new files of groups of files."""
+) -> list[list[Add]]:
+    """The new files of each group of files."""
     numbers = spark.range(0, len(parts), 1, len(parts))
     with watched(spark, report), explained():
-        rows = numbers.mapInArrow(partial(_in_tasks, parts, plan), "add string").collect()
-    return [from_text(row["add"]) for row in rows]
+        rows = numbers.mapInArrow(partial(_in_tasks, parts, plan), "part int, add string").collect()
+    found: list[list[Add]] = [[] for _ in parts]
+    for row in rows:
+        found[row["part"]].append(from_text(row["add"]))
+    return found
 
 
 def _in_tasks(parts: Sequence[Snapshot], plan: FilePlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Runs in a Python worker of Spark's."""
     for batch in batches:
         for number in batch.column(0).to_pylist():
-            adds = rewrite(parts[number], plan.options, plan)
-            yield pa.RecordBatch.from_arrays([pa.array(as_texts(adds), pa.string())], names=["add"])
+            texts = as_texts(rewrite(parts[number], plan.options, plan))
+            columns = [pa.array([number] * len(texts), pa.int32()), pa.array(texts, pa.string())]
+            yield pa.RecordBatch.from_arrays(columns, names=["part", "add"])

@@ -117,7 +117,7 @@ def _texts(files: pa.Table, columns: Sequence[str]) -> list[tuple[str | None, ..
     if not columns:
         return [()] * files.num_rows
     values = files["partition_values"].combine_chunks()
-    return list(zip(*(pc.struct_field(values, name).to_pylist() for name in columns), strict=True))
+    return list(zip(*(pc.struct_field(values, [name]).to_pylist() for name in columns), strict=True))
 
 
 def _values(texts: Sequence[str | None], columns: Sequence[Json], table: str) -> tuple[Stored, ...]:

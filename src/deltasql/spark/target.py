@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -24,7 +25,7 @@ class Target:
     snapshot: Snapshot
     fast: bool
     options: Mapping[str, str]
-    most_marked: float = 0
+    most_marked: Fraction = Fraction(0)
     """The share of a file's rows up to which they are marked as deleted; 0 if the table has no deletion vectors."""
 
     def rows(self) -> DataFrame:

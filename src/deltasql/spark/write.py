@@ -112,9 +112,11 @@ class FrameWrite:
         if self.plan.partition_columns:
             # Or each task writes a file of each partition.
             frame = frame.hint("rebalance", *(F.col(quoted(c)) for c in self.plan.partition_columns))
+        # mapInArrow looks columns up by their names, and does not quote them: they go by their order.
+        plain = frame.toDF(*(f"c{place}" for place in range(len(frame.columns))))
         # One action: the rows of a second one would be written again.
         with explained():
-            rows = frame.mapInArrow(partial(_write_batches, self.plan, self.table), "add string").collect()
+            rows = plain.mapInArrow(partial(_write_batches, self.plan, self.table), "add string").collect()
         return [from_text(row["add"]) for row in rows]
 
 

@@ -167,14 +167,33 @@ def _properties(properties: Tree | None, parsed: Parsed) -> Iterator[tuple[str, 
             case exp.FileFormatProperty() if item.this.name.lower() in ("delta", "deltasql"):
                 pass
             case exp.Property() if "value" in item.args:
-                plain[_key(item.this)] = item.args["value"].name
+                plain[_key(item.this)] = _text(item.args["value"], item, parsed)
             case _:
                 raise parsed.refused(f"tables have no {parsed.sql_of(item)}", item)
     yield "properties", plain
 
 
 def _key(node: Tree) -> str:
-    return str(node.name) if isinstance(node, exp.Literal | exp.Identifier | exp.Var) else str(node.sql())
+    """The name of a property, which may be written in quotes or not."""
+    if isinstance(node, exp.Dot):
+        return f"{_key(node.this)}.{_key(node.expression)}"
+    return ".".join(str(part.name) for part in (node.parts if isinstance(node, exp.Column) else [node]))
+
+
+def _text(value: Tree, item: Tree, parsed: Parsed) -> str:
+    """The value of a property, as it is written."""
+    match value:
+        case exp.Literal() | exp.Var() | exp.Column() | exp.ByteString() | exp.RawString() | exp.National():
+            return str(value.name)
+        case exp.Boolean():
+            return str(value.this).lower()
+        case exp.Neg(this=exp.Literal(is_string=False)):
+            return f"-{value.name}"
+    raise parsed.refused(
+        f"the property {_key(item.this)} cannot be {parsed.sql_of(value)}: a property is a text in quotes, a number, "
+        f"true or false",
+        item,
+    )
 
 
 def alteration(parsed: Parsed) -> Alteration:
@@ -196,8 +215,8 @@ def alteration(parsed: Parsed) -> Alteration:
                 found.defaults[action.name] = spark_sql(action.args["default"])
             case exp.AlterColumn() if action.args.get("drop") and not _other(action):
                 found.defaults[action.name] = None
-            case exp.AlterSet():
-                found.properties |= _assigned(action)
+            case exp.AlterSet() if action.expressions:
+                found.properties |= _assigned(action, parsed)
             case _:
                 raise parsed.refused(f"ALTER TABLE has no {parsed.sql_of(action)} here", action)
     return found
@@ -225,9 +244,12 @@ def _new_column(column: Tree, found: Alteration, parsed: Parsed) -> NewColumn:
     return NewColumn(column.name, text, bool(column.args.get("exists")))
 
 
-def _assigned(action: Tree) -> dict[str, str]:
+def _assigned(action: Tree, parsed: Parsed) -> dict[str, str]:
     found: dict[str, str] = {}
-    for node in action.find_all(exp.EQ, exp.Property):
-        value = node.args["value"] if isinstance(node, exp.Property) else node.expression
-        found[_key(node.this)] = str(value.name)
+    for item in action.expressions:
+        for node in item.expressions if isinstance(item, exp.Properties) else [item]:
+            if not isinstance(node, exp.EQ | exp.Property) or isinstance(node.this, exp.EQ):
+                raise parsed.refused(f"SET takes names of properties and their values, got {parsed.sql_of(node)}", node)
+            value = node.args["value"] if isinstance(node, exp.Property) else node.expression
+            found[_key(node.this)] = _text(value, node, parsed)
     return found
