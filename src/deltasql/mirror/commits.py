@@ -98,9 +98,13 @@ def described(data: bytes) -> str:
 def ahead(
     directory: Directory, table: MirroredTable, head: Callable[[], int], version: int | None = None
 ) -> MirrorConflict | None:
-    """What to say of versions in the log that the database does not have, where they keep one from being published."""
-    listed = directory.list(LOG, after=commit_path(head()))
-    versions = {version for entry in listed if (version := any_version(entry.path)) is not None}
+    """What to say of versions in the log that the database does not have. One that is to be published may be there
+    already, whosever it is: that is for its bytes to say."""
+    before = head() if version is None else version - 1
+    paths = [entry.path for entry in directory.list(LOG, after=commit_path(before))]
+    if version is not None and commit_path(version) in paths:
+        return None
+    versions = {found for path in paths if (found := any_version(path)) is not None}
     last = head() if versions else 0  # commits may have reached the log before it was listed
     first = min((version for version in versions if version > last), default=None)
     if first is None:

@@ -162,10 +162,9 @@ class Publisher:
         """What is put into a log that goes on without the database is seen by nobody. One that did not when this
         process first published the table can do so only where the next version is taken, or when the database was
         restored meanwhile."""
-        directory = self._directories.of(table)
-        if version > self._seen.get(table.key, version) or directory.size(commit_path(version)) is not None:
+        if version > self._seen.get(table.key, version):
             return
-        foreign = ahead(directory, table, session.head, version)
+        foreign = ahead(self._directories.of(table), table, session.head, version)
         if foreign is not None:
             raise foreign
 
