@@ -60,18 +60,18 @@ def test_killed_around_its_commit(
 ) -> None:
     source = lake.create_table(f"{namespace}.source", "id BIGINT")
     sink = lake.create_table(f"{namespace}.sink", "id BIGINT")
-    for n in range(4):
+    for n in range(2):
         source.append(pa.table({"id": [n]}))
     checkpoint = tmp_path / "checkpoint"
-    for batch, moment, committed in ((1, "before", 1), (2, "after", 3)):
+    for batch, moment, committed in ((0, "before", 0), (0, "after", 1)):
         killed = run(lake.dsn, source.name, sink.name, checkpoint, batch, moment)
         assert killed == -signal.SIGKILL
         assert sorted(sink.arrow()["id"].to_pylist()) == list(range(committed)), moment
         assert not (checkpoint / "commits" / str(batch)).exists()
 
     assert run(lake.dsn, source.name, sink.name, checkpoint, "never", "") == 0
-    assert sorted(sink.arrow()["id"].to_pylist()) == list(range(4))
-    assert sink.version == 4
+    assert sorted(sink.arrow()["id"].to_pylist()) == list(range(2))
+    assert sink.version == 2
 
 
 def run(*arguments: object) -> int:
