@@ -154,6 +154,10 @@ KEYS: Mapping[str, Key] = {
 }
 
 
+_UNSHOWN = {"mirror.alert_webhook"}
+"""Keys whose values may hold a secret."""
+
+
 class Config:
     """The values of all keys, in their own types."""
 
@@ -170,7 +174,8 @@ class Config:
         try:
             self._values[name] = KEYS[name].read(value)
         except ValueError as error:
-            raise UsageError(f"{source} must be {error}, got {value!r}", value=value) from None
+            got = "" if name in _UNSHOWN else f", got {value!r}"
+            raise UsageError(f"{source} must be {error}{got}", value=None if name in _UNSHOWN else value) from None
 
     def __getitem__(self, name: str) -> Any:
         return self._values[name]

@@ -97,11 +97,11 @@ class Checkpoints:
         """Write the checkpoint of a published version unless it is there, and have readers find it."""
         directory = self._directories.of(table)
         origin = self._origin(table, version)
-        written = found(directory, origin) or self._upload(table, origin, directory)
         hinted, head = trusted_hint(directory), self._outbox.progress(table).head
         if hinted is not None and hinted > head:
             problem = f"{directory.location}/{LAST_CHECKPOINT} names version {hinted}, which the database does not have"
             raise MirrorConflict(table.id, hinted, problem, table.name)
+        written = found(directory, origin) or self._upload(table, origin, directory)
         if hinted is None or hinted <= version:
             size = directory.size(checkpoint_path(version)) or 0
             directory.put(LAST_CHECKPOINT, encode_hint(version, written.num_actions, size, written.num_adds))

@@ -106,7 +106,7 @@ def ahead(
         return None
     versions = {found for path in paths if (found := any_version(path)) is not None}
     last = head() if versions else 0  # commits may have reached the log before it was listed
-    first = min((version for version in versions if version > last), default=None)
+    first = min((found for found in versions if found > last), default=None)
     if first is None:
         return None
     problem = (
@@ -127,11 +127,11 @@ def _way_out(table: MirroredTable) -> str:
 
 def conflict(directory: Directory, table: MirroredTable, version: int, writer: str) -> MirrorConflict:
     """Who took our version, and how to go on."""
-    ahead = max(
+    last = max(
         (v for e in directory.list(LOG, after=commit_path(version)) if (v := commit_version(e.path)) is not None),
         default=version,
     )
-    further = f", and the log goes on to version {ahead}" if ahead > version else ""
+    further = f", and the log goes on to version {last}" if last > version else ""
     problem = (
         f"{directory.location}/{commit_path(version)} holds another commit{writer}{further}. A writer "
         f"went past the database, or the database was restored from an older back-up. Nothing was overwritten. "
