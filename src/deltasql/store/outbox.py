@@ -110,12 +110,13 @@ class Outbox:
 
     def due(self) -> list[MirroredTable]:
         """The tables whose next version may be published now."""
-        return [MirroredTable.of(row) for row in self._database.rows("mirror_due", **self._pauses())]
+        found = self._database.rows("mirror_waiting", **self._pauses())
+        return [MirroredTable.of(row) for row in found if row["seconds"] <= 0]
 
     def pauses(self) -> dict[str, float]:
         """In how many seconds the next attempt is due, of the tables where one has failed."""
-        found = self._database.rows("mirror_pauses", **self._pauses())
-        return {str(row["table_id"]): row["seconds"] for row in found}
+        found = self._database.rows("mirror_waiting", **self._pauses())
+        return {str(row["table_id"]): row["seconds"] for row in found if row["tried"]}
 
     def progress(self, table: MirroredTable) -> Progress:
         """How far a table's log is published and checkpointed; of a table that was dropped, nothing is."""

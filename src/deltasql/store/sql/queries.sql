@@ -329,24 +329,18 @@ select table_key, table_id, namespace || '.' || name as name, location, properti
 from dl_tables where dropped_at is null and (%(table_key)s::int is null or table_key = %(table_key)s)
 order by table_key
 
--- mirror_due --
--- Tables with open versions whose first attempt, or next one, is due.
-select t.table_key, t.table_id, t.namespace || '.' || t.name as name, t.location, t.properties, t.current_version
+-- mirror_waiting --
+-- Tables with open versions, and in how many seconds the first of them is to be tried, or tried again.
+select t.table_key, t.table_id, t.namespace || '.' || t.name as name, t.location, t.properties, t.current_version,
+    first.retry_count > 0 as tried,
+    case when first.retry_count = 0 or first.last_attempt_at is null then 0
+        else extract(epoch from first.last_attempt_at - clock_timestamp())::float8
+            + least(%(longest)s, %(base)s * power(2, first.retry_count - 1)) end as seconds
 from dl_tables t
 cross join lateral (select m.retry_count, m.last_attempt_at from dl_mirror_status m
     where m.table_key = t.table_key and m.status <> 'SUCCESS' order by m.version limit 1) first
-where t.dropped_at is null and (first.retry_count = 0 or first.last_attempt_at is null or first.last_attempt_at
-    + make_interval(secs => least(%(longest)s, %(base)s * power(2, first.retry_count - 1))) <= clock_timestamp())
+where t.dropped_at is null
 order by t.table_key
-
--- mirror_pauses --
--- Tables whose first open version has failed, and in how many seconds it is to be tried again.
-select t.table_id, extract(epoch from first.last_attempt_at - clock_timestamp())::float8
-    + least(%(longest)s, %(base)s * power(2, first.retry_count - 1)) as seconds
-from dl_tables t
-cross join lateral (select m.retry_count, m.last_attempt_at from dl_mirror_status m
-    where m.table_key = t.table_key and m.status <> 'SUCCESS' order by m.version limit 1) first
-where t.dropped_at is null and first.retry_count > 0 and first.last_attempt_at is not null
 
 -- mirror_open --
 -- The versions of a table that are not published yet, in order.
