@@ -11,12 +11,12 @@ import psycopg
 import deltasql
 from benchmarks.data import DDL, adds
 from benchmarks.measure import Result, at_most, in_turns
-from deltasql.core.changes import Changes
-from deltasql.store import rows
+from deltasql.protocol.table_changes import Changes
+from deltasql.store import action_rows
 
 SUITE = "commit"
 _SLICE = 1 << 18
-_COLUMNS = (*rows.KEY_COLUMNS, *rows.ADD_COLUMNS)
+_COLUMNS = (*action_rows.KEY_COLUMNS, *action_rows.ADD_COLUMNS)
 
 
 def run(lake: deltasql.Lake, large: deltasql.Table, rounds: int = 9) -> list[Result]:
@@ -100,7 +100,7 @@ def _flat(a: deltasql.Add) -> deltasql.Add:
 
 def _rows(count: int) -> list[tuple[object, ...]]:
     changes = Changes(adds=tuple(adds(count)))
-    return list(rows.add_rows(changes, repeat(None), rows.Partitions(), 1, 1))
+    return list(action_rows.add_rows(changes, repeat(None), action_rows.Partitions(), 1, 1))
 
 
 class Floor:

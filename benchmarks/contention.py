@@ -13,7 +13,7 @@ import deltasql
 from benchmarks.data import DDL, adds
 from benchmarks.measure import Result, at_least
 from deltasql import SqlTxnLogWriter
-from deltasql.store import commit as steps
+from deltasql.store.write import log_writer
 
 SUITE = "contention"
 SECONDS = 4.0
@@ -156,10 +156,10 @@ def _prepared(lake: deltasql.Lake) -> tuple[deltasql.Transaction, list[deltasql.
 
 def _copy_under_the_lock() -> None:
     """What deltasql does not do: take the table's lock first, then copy the files in."""
-    begin = steps.begin
+    begin = log_writer.begin
 
     def begin_and_lock(connection: Any, database: Any, txn: Any) -> None:
         begin(connection, database, txn)
         connection.execute("select from dl_tables where namespace = 'bench' and name like 'under%' for update")
 
-    steps.begin = begin_and_lock
+    log_writer.begin = begin_and_lock

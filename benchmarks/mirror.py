@@ -19,9 +19,10 @@ import deltasql
 from benchmarks.contention import run_all
 from benchmarks.data import DDL, adds
 from benchmarks.measure import Result, at_least, at_most, below, faster, in_turns
-from deltasql.core.canonical import LoggedCommit, commit_bytes
-from deltasql.mirror.layout import LAST_CHECKPOINT, checkpoint_path
-from deltasql.objects import Directory
+from deltasql.delta_log.commit_file import commit_bytes
+from deltasql.delta_log.layout import LAST_CHECKPOINT, checkpoint_path
+from deltasql.protocol.table_changes import LoggedCommit
+from deltasql.storage import Directory
 from deltasql.store import Landed
 
 SUITE = "mirror"

@@ -13,7 +13,7 @@ from rich.progress import Progress
 import deltasql
 from benchmarks.data import DDL, adds
 from benchmarks.measure import Result, at_most, below, faster, in_turns, milliseconds
-from deltasql.store.arrow import ArrowSession
+from deltasql.store.read.arrow_queries import ArrowSession
 
 SUITE = "snapshot"
 VERSIONS, ADDS, REMOVES = 1000, 1200, 200
@@ -111,7 +111,7 @@ def in_a_new_process(dsn: str, table_id: str, where: str) -> float:
 if __name__ == "__main__":
     import adbc_driver_postgresql.dbapi  # noqa: F401 - imports are not what is measured
 
-    import deltasql.core.predicates
+    import deltasql.expressions.predicates
 
     with deltasql.connect(sys.argv[1]) as opened:
         handle = opened.table(sys.argv[2])

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import deltasql
-from deltasql.objects import Directory
+from deltasql.storage import Directory
 from tests.factories import add
 
 

@@ -14,7 +14,7 @@ from unittest.mock import patch
 from pyspark.sql import SparkSession
 
 import deltasql
-from deltasql.spark.java import java_environment
+from deltasql.engines.spark.java import java_environment
 from tests import jars
 
 PLAIN = os.environ.get("TEST_PLAIN_SPARK") == "1"

@@ -1,19 +1,6 @@
 """deltasql: Delta Lake tables whose transaction log lives in PostgreSQL."""
 
-from deltasql.catalog import CommitResult, Lake, LakeSnapshot, Table, begin, connect
-from deltasql.core.actions import (
-    Add,
-    Cdc,
-    CommitInfo,
-    DeletionVector,
-    DomainMetadata,
-    Format,
-    Metadata,
-    Protocol,
-    Remove,
-    Txn,
-)
-from deltasql.core.changes import Reads
+from deltasql.datasource import register
 from deltasql.errors import (
     CommitConflict,
     CommitOutcomeUnknown,
@@ -40,13 +27,26 @@ from deltasql.errors import (
     ValidationError,
     VersionConflict,
 )
-from deltasql.format import register
-from deltasql.lake_transaction import Savepoint, Transaction
+from deltasql.lake import CommitResult, Lake, LakeSnapshot, Table, begin, connect
+from deltasql.lake.streaming import stream_to
+from deltasql.lake.transaction import Savepoint, Transaction
 from deltasql.mirror import Mirror, MirrorReport, MirrorStatus
 from deltasql.mirror.manifests import LakeVersions, versions_as_of
+from deltasql.operations.commit import MultiTableTransaction, SqlTxnLogWriter
+from deltasql.protocol.actions import (
+    Add,
+    Cdc,
+    CommitInfo,
+    DeletionVector,
+    DomainMetadata,
+    Format,
+    Metadata,
+    Protocol,
+    Remove,
+    Txn,
+)
+from deltasql.protocol.table_changes import Reads
 from deltasql.store import HistoryEntry, Snapshot, SqlTxnLogReader, Store, TableInfo, TransactionInfo
-from deltasql.streaming import stream_to
-from deltasql.transaction import MultiTableTransaction, SqlTxnLogWriter
 
 __all__ = [
     "Add",

@@ -20,7 +20,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import deltasql
-from deltasql.core.actions import from_dict
+from deltasql.protocol.actions import from_dict
 from tests.readers import assert_same_rows, read, rows
 
 Make = Callable[..., deltasql.Table]
@@ -49,7 +49,7 @@ def adopted(golden: Path, make_table: Make, folder: Path) -> tuple[deltasql.Tabl
     first = {kind: entry[kind] for entry in commits[0] for kind in entry}
     metadata = first["metaData"]
     table = make_table(
-        schema=deltasql.core.schema.arrow_schema(metadata["schemaString"]),
+        schema=deltasql.protocol.schema.arrow_schema(metadata["schemaString"]),
         partition_by=metadata["partitionColumns"],
         properties=metadata["configuration"],
         location=str(folder / "ours"),

@@ -11,8 +11,8 @@ import pytest
 from deltalake import DeltaTable
 
 import deltasql
-from deltasql.mirror.layout import LAST_CHECKPOINT, checkpoint_path, commit_path
-from deltasql.objects import Directory
+from deltasql.delta_log.layout import LAST_CHECKPOINT, checkpoint_path, commit_path
+from deltasql.storage import Directory
 from tests.factories import add, remove
 from tests.s3 import S3Server
 

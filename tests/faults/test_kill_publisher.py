@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 import deltasql
 from deltasql.mirror import checkpoints
 from deltasql.mirror.publisher import Publisher
-from deltasql.objects import Directory
+from deltasql.storage import Directory
 from deltasql.store.outbox import Outbox, Publishing
 from tests.ageing import age
 from tests.factories import add

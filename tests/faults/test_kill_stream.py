@@ -18,7 +18,7 @@ import os, signal, sys
 from pathlib import Path
 from pyspark.sql import SparkSession
 import deltasql
-from deltasql.format import source, write
+from deltasql.datasource import source, write
 
 url, table, sink, checkpoint, dies_at, after = sys.argv[1:]
 
@@ -38,7 +38,7 @@ def kill():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-class Source(source.Source):
+class Source(source.TableSource):
     address = source.LakeAddress(url, {}, {})
 
     def streamWriter(self, schema, overwrite):

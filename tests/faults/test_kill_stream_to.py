@@ -17,8 +17,8 @@ PROGRAM = """
 import os, signal, sys
 from pyspark.sql import SparkSession
 import deltasql
-from deltasql.transaction import MultiTableTransaction
-from deltasql.writing import TableWriter
+from deltasql.operations.commit import MultiTableTransaction
+from deltasql.operations.write import TableWriter
 
 dsn, namespace, source, checkpoint, batch, step = sys.argv[1:]
 settings = {"spark.ui.enabled": "false", "spark.log.level": "OFF", "spark.sql.shuffle.partitions": "1"}

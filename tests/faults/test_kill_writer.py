@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 import deltasql
-from deltasql.store import commit as steps
+from deltasql.store.write import log_writer
 from tests.factories import add, remove
 from tests.processes import spawn
 from tests.servers import wait_until
@@ -22,7 +22,7 @@ STEPS = [(step, 1) for step in ONCE] + [(step, which) for step in PER_TABLE for 
 
 def commit_and_die(dsn: str, ids: list[str], files: int, step: str, after: bool, which: int) -> None:
     """Commit to two tables, dying at a step; `which` counts its calls, one per table for some steps."""
-    original = getattr(steps, step)
+    original = getattr(log_writer, step)
     calls = 0
 
     def dying(*args: object, **kw: object) -> object:
@@ -36,7 +36,7 @@ def commit_and_die(dsn: str, ids: list[str], files: int, step: str, after: bool,
         return result
 
     with deltasql.connect(dsn) as lake:
-        setattr(steps, step, dying)
+        setattr(log_writer, step, dying)
         with lake.begin() as tx:
             for table_id in ids:
                 tx.stage(lake.table(table_id), [*(add() for _ in range(files)), remove("old.parquet")])

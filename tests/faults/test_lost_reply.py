@@ -19,8 +19,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 import deltasql
 from deltasql.config import Config
-from deltasql.store import outcome
 from deltasql.store.sqlstate import is_refusal
+from deltasql.store.write import outcome
 from tests.factories import add
 from tests.servers import PostgresServer, debian_binaries, wait_until
 

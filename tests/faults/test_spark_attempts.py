@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 import deltasql
-from deltasql.spark.write import FrameWrite
+from deltasql.engines.spark.frame_write import FrameWrite
 
 url, table, way = sys.argv[1:]
 if way == "arrow":

@@ -20,10 +20,10 @@ from deltalake import DeltaTable
 from psycopg.conninfo import make_conninfo
 
 import deltasql
+from deltasql.delta_log.layout import LAST_CHECKPOINT, checkpoint_path, commit_path
 from deltasql.embedded.binaries import find_binaries
 from deltasql.mirror import checkpoints
-from deltasql.mirror.layout import LAST_CHECKPOINT, checkpoint_path, commit_path
-from deltasql.objects import Directory
+from deltasql.storage import Directory
 from tests.factories import add, remove
 from tests.s3 import S3Server
 from tests.servers import PostgresServer, debian_binaries, wait_until

@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import deltasql
-from deltasql.core.schema import schema_string
-from deltasql.objects import Directory
+from deltasql.protocol.schema import schema_string
+from deltasql.storage import Directory
 from tests.acceptance.test_readers import NESTED, PARTITIONS, PRIMITIVES, partitioned, table_of
 from tests.data_files import put, write
 from tests.factories import add, remove
@@ -530,7 +530,7 @@ class TestRefusals:
         write(table, ids(1))
         assert table.arrow().num_rows == 1
         snapshot = deltasql.SqlTxnLogReader(lake.store).snapshot(table.id)
-        from deltasql.data.scan import scan
+        from deltasql.engines.arrow.read.scan import scan
 
         for protocol, properties, name in [
             (deltasql.Protocol(3, 7, ("teleport",), ("teleport",)), {}, "teleport"),

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 import deltasql
-from deltasql.data import scan
+from deltasql.engines.arrow.read import scan
 from tests.acceptance.test_readers import NESTED, PRIMITIVES, table_of
 from tests.data_files import write
 from tests.factories import remove
@@ -88,7 +88,7 @@ class TestStreams:
         table = make_table(schema="id BIGINT")
         many_files(table, 10, 100_000)
         program = (
-            "import deltasql, sys, threading, time; from deltasql.data import scan; scan._ROOM = 1\n"
+            "import deltasql, sys, threading, time; from deltasql.engines.arrow.read import scan; scan._ROOM = 1\n"
             "lake = deltasql.connect(sys.argv[1]); stream = lake.table(sys.argv[2]).batches()\n"
         )
         command = [sys.executable, "-c", program + reading, lake.dsn, table.name]

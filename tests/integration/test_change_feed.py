@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import deltasql
-from deltasql.format.limits import LIMITS
+from deltasql.datasource.read_limits import LIMITS
 from tests.local_spark import PLAIN
 
 pytestmark = pytest.mark.usefixtures("spark_session")

@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import deltasql
-from deltasql.core.changes import TableState
-from deltasql.spark import pairs
+from deltasql.engines.spark.dml import merge_pairs
+from deltasql.protocol.table_changes import TableState
 from tests.acceptance.test_readers import NESTED, PRIMITIVES, table_of
 from tests.local_spark import PLAIN
 from tests.readers import assert_same_rows
@@ -51,7 +51,7 @@ def table(request: pytest.FixtureRequest, make_table: Make, spark: SparkSession)
 def each_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """A few rows are taken out of their files in this process, more by tasks."""
     if request.param == "tasks":
-        monkeypatch.setattr("deltasql.spark.rewriting._MOST_TAKEN_HERE", -1)
+        monkeypatch.setattr("deltasql.engines.spark.dml.rewrite_files._MOST_TAKEN_HERE", -1)
 
 
 def values(table: deltasql.Table, column: str = "n") -> dict[int, Any]:
@@ -475,7 +475,7 @@ class TestOddities:
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The source of a merge is sent to every task, or the columns of its condition, or neither."""
     for limit in {"small": (), "keys": ("_SMALL",), "large": ("_SMALL", "_SMALL_KEYS")}[request.param]:
-        monkeypatch.setattr(pairs, limit, -1)
+        monkeypatch.setattr(merge_pairs, limit, -1)
     way: str = request.param
     return way
 

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import deltasql
-from deltasql.format.limits import LIMITS
+from deltasql.datasource.read_limits import LIMITS
 from tests.acceptance.test_readers import NESTED, PRIMITIVES, table_of
 from tests.readers import rows
 

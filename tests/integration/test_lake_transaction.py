@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import deltasql
-from deltasql.store import commit
+from deltasql.store.write import log_writer
 from tests.readers import assert_same_rows
 
 pytestmark = pytest.mark.usefixtures("spark_session")
@@ -483,14 +483,14 @@ class TestLandedAllTheSame:
         self, lake: deltasql.Lake, pair: Pair, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         with deltasql.connect(lake.dsn) as other:
-            finish = commit.finish
+            finish = log_writer.finish
 
             def lose(*args: Any) -> Any:
                 finish(*args)
                 other.store._database.close()
                 raise psycopg.OperationalError("the connection is lost")
 
-            monkeypatch.setattr(commit, "finish", lose)
+            monkeypatch.setattr(log_writer, "finish", lose)
             with pytest.raises(deltasql.CommitOutcomeUnknown), other.begin() as tx:
                 for table in pair:
                     tx.write(table.name, rows([4]))

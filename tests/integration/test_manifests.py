@@ -19,7 +19,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 import deltasql
-from deltasql.objects import Directory
+from deltasql.storage import Directory
 
 
 @pytest.fixture

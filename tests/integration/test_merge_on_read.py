@@ -12,9 +12,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import deltasql
-from deltasql.data.vectors import bitmaps
-from deltasql.objects import Directory
-from deltasql.spark import reading, rewriting
+from deltasql.engines.arrow.read.vector_files import bitmaps
+from deltasql.engines.spark.dml import rewrite_files
+from deltasql.engines.spark.scan import snapshot_frame
+from deltasql.storage import Directory
 from tests.acceptance.test_golden import adopted, changes_by_spark
 from tests.ageing import clean
 from tests.local_spark import PLAIN
@@ -63,7 +64,7 @@ def json_of(table: deltasql.Table, version: int) -> list[dict[str, Any]]:
 
 def rows_of(table: deltasql.Table, vector: dict[str, Any]) -> Any:
     """The numbers of the rows that a vector of the log names."""
-    told = deltasql.core.actions.from_dict(deltasql.DeletionVector, vector)
+    told = deltasql.protocol.actions.from_dict(deltasql.DeletionVector, vector)
     (found,) = bitmaps(Directory(str(table.location), {}), [told], table.name)
     return found
 
@@ -207,7 +208,7 @@ def test_vectors_that_are_too_large_for_all_tasks(
     table: deltasql.Table, monkeypatch: pytest.MonkeyPatch, spark_session: SparkSession
 ) -> None:
     """Tasks read them by themselves."""
-    monkeypatch.setattr(reading, "_MOST_WORDS", 0)
+    monkeypatch.setattr(snapshot_frame, "_MOST_WORDS", 0)
     table.delete(where="id IN (3, 150)")
     table.update({"n": "1"}, where="id IN (3, 4, 151)")
     assert_read_alike(table, spark_session)
@@ -217,7 +218,7 @@ def test_vectors_that_are_too_large_for_all_tasks(
 def test_many_deleted_rows_are_brought_together_by_tasks(
     table: deltasql.Table, monkeypatch: pytest.MonkeyPatch, spark_session: SparkSession
 ) -> None:
-    monkeypatch.setattr(rewriting, "_MOST_ON_DRIVER", 0)
+    monkeypatch.setattr(rewrite_files, "_MOST_ON_DRIVER", 0)
     table.delete(where="id IN (3, 150)")
     table.update({"n": "1"}, where="id IN (3, 4, 151)")
     assert sorted(vectors(table).values()) == [2, 2]
@@ -349,7 +350,7 @@ def test_what_spark_marked(make_table: Make, spark_session: SparkSession, tmp_pa
     for file in theirs.iterdir():
         if file.is_file():
             (Path(table.location) / file.name).write_bytes(file.read_bytes())
-    vector = deltasql.core.actions.from_dict(deltasql.DeletionVector, action["deletionVector"])
+    vector = deltasql.protocol.actions.from_dict(deltasql.DeletionVector, action["deletionVector"])
     add = deltasql.Add(action["path"], action["size"], 0, stats=action["stats"], deletion_vector=vector)
     with table.lake.begin() as tx:
         tx.stage(table, [add])

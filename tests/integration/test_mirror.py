@@ -20,9 +20,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import deltasql
-from deltasql.mirror.hint import checksum
-from deltasql.mirror.replay import Log, replay
-from deltasql.objects import Directory
+from deltasql.delta_log.last_checkpoint import checksum
+from deltasql.delta_log.replay import Log, replay
+from deltasql.storage import Directory
 from tests.ageing import age
 from tests.factories import add, remove
 from tests.servers import wait_until

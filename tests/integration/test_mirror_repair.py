@@ -17,8 +17,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import deltasql
+from deltasql.delta_log.last_checkpoint import checksum
 from deltasql.mirror import validate as validation
-from deltasql.mirror.hint import checksum
 from tests.ageing import clean
 from tests.integration.test_mirror import commit_file, hanging, log_of, stage, state_of
 from tests.servers import wait_until

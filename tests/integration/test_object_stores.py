@@ -20,8 +20,8 @@ import pytest
 from obstore.exceptions import GenericError
 
 import deltasql
-from deltasql.mirror.layout import commit_path
-from deltasql.objects import Directory, StorageError, delete_below, exists_below
+from deltasql.delta_log.layout import commit_path
+from deltasql.storage import Directory, StorageError, delete_below, exists_below
 from tests.factories import add
 from tests.processes import run_all
 from tests.s3 import S3Server

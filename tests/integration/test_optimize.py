@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import deltasql
-from deltasql import optimizing
+from deltasql.operations import optimize
 from tests.readers import assert_same_rows
 
 Make = Callable[..., deltasql.Table]
@@ -37,7 +37,7 @@ def ids(table: deltasql.Table) -> list[int]:
 def where_it_runs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "spark":
         request.getfixturevalue("spark_session")
-        monkeypatch.setattr(optimizing, "_HERE_BYTES", 0)
+        monkeypatch.setattr(optimize, "_HERE_BYTES", 0)
 
 
 @pytest.mark.usefixtures("where_it_runs")

@@ -11,9 +11,9 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
 
-from deltasql.core.schema import arrow_schema, schema_string
+from deltasql.engines.arrow.write.parquet_files import ParquetFile, adds_from_parquet, read_footers
 from deltasql.errors import ValidationError
-from deltasql.parquet import ParquetFile, adds_from_parquet, read_footers
+from deltasql.protocol.schema import arrow_schema, schema_string
 
 ID = pa.table({"id": [1, 2]})
 

@@ -13,7 +13,7 @@ import pytest
 
 import deltasql
 from deltasql import SqlTxnLogReader, SqlTxnLogWriter
-from deltasql.store import snapshots
+from deltasql.store.read import snapshots
 from tests.factories import add, paths, remove
 
 Make = Callable[..., deltasql.Table]

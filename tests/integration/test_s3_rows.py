@@ -64,7 +64,7 @@ def test_with_spark(table: deltasql.Table, spark_session: SparkSession) -> None:
 
 
 def test_without_jars_spark_has_no_file_system(spark_session: SparkSession) -> None:
-    from deltasql.spark.remote import has_file_system
+    from deltasql.engines.spark.scan.worker_scan import has_file_system
 
     assert has_file_system(spark_session, "/tmp", {})
     assert not has_file_system(spark_session, "s3://lake/t", {})

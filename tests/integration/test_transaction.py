@@ -10,7 +10,7 @@ import pytest
 
 import deltasql
 from deltasql import CommitInfo, MultiTableTransaction
-from deltasql.core.changes import NewTable, TableState
+from deltasql.protocol.table_changes import NewTable, TableState
 from tests.factories import add, paths, remove
 
 Make = Callable[..., deltasql.Table]

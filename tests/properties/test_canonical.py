@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import deltasql
-from deltasql.core.actions import ACTIONS, from_dict
-from deltasql.core.canonical import commit_bytes
+from deltasql.delta_log.commit_file import commit_bytes
+from deltasql.protocol.actions import ACTIONS, from_dict
 from deltasql.store import Landed
 
 text = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\x00"), max_size=12)

@@ -22,8 +22,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from deltasql.core.predicates import Predicate
-from deltasql.core.stats import Bounds, ColumnPath, parse_stats, partition_bounds
+from deltasql.expressions.predicates import Predicate
+from deltasql.protocol.statistics import Bounds, ColumnPath, parse_stats, partition_bounds
 
 EPOCH = datetime(1970, 1, 1)
 HOUR = 3_600_000_000

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import deltasql
-from deltasql.core.predicates import Predicate
+from deltasql.expressions.predicates import Predicate
 from tests.properties.test_pruning import (
     COLUMNS,
     OPERATORS,

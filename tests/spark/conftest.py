@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import deltasql
-from deltasql.core.uri import encode_path
-from deltasql.spark import plain, reading
+from deltasql.engines.spark.scan import plain_scan, snapshot_frame
+from deltasql.protocol.partition_paths import encode_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -69,9 +69,9 @@ def lakes(embedded_lake: deltasql.Lake, session: SparkSession) -> Iterator[dict[
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """How the rows are read, and no other way."""
     if request.param == "index":
-        monkeypatch.setattr(reading, "plain", _not_this_way)
+        monkeypatch.setattr(snapshot_frame, "plain", _not_this_way)
     elif request.param == "join":
-        monkeypatch.setattr(plain, "MOST_LITERALS", 1)
+        monkeypatch.setattr(plain_scan, "MOST_LITERALS", 1)
     return request.param
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from deltasql.spark.paths import escaped, hadoop_paths, hadoop_root, hadoop_uri
+from deltasql.engines.spark.scan.hadoop_paths import escaped, hadoop_paths, hadoop_root, hadoop_uri
 from tests.spark.conftest import ON_CONNECT
 from tests.spark.test_reading import ODD_NAMES
 

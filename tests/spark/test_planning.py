@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 import deltasql
-from deltasql.spark import fileindex, reading
-from deltasql.spark.listing import PARALLELISM, THRESHOLD, quick_listing
+from deltasql.engines.spark.scan import file_index, snapshot_frame
+from deltasql.engines.spark.scan.listing_settings import PARALLELISM, THRESHOLD, quick_listing
 from tests.spark.conftest import ON_CONNECT, file_of
 from tests.spark.test_reading import IDS, ids
 
@@ -143,8 +143,8 @@ class TestFallback:
         table = lake.create_table(f"{namespace}.t", "id BIGINT")
         with lake.begin() as tx:
             tx.stage(table, [file_of(table, IDS, "a.parquet")])
-        monkeypatch.setattr(fileindex, "_index_class", self.fails)
-        with caplog.at_level(logging.DEBUG, logger="deltasql.spark"):
+        monkeypatch.setattr(file_index, "_index_class", self.fails)
+        with caplog.at_level(logging.DEBUG, logger="deltasql.engines.spark"):
             assert ids(table.df()) == [1, 2]
         assert "takes no file index: RuntimeError('another Spark')" in caplog.text
 
@@ -152,7 +152,7 @@ class TestFallback:
     def test_it_can_be_switched_off(
         self, lakes: dict[str, deltasql.Lake], namespace: str, monkeypatch: pytest.MonkeyPatch, switch: str
     ) -> None:
-        monkeypatch.setattr(reading, "indexed", self.fails)
+        monkeypatch.setattr(snapshot_frame, "indexed", self.fails)
         lake = lakes["literals" if switch == "configuration" else "index"]
         properties = {"deltasql.spark.fast_scan": "off"} if switch == "property" else {}
         assert lake.create_table(f"{namespace}.t", "id BIGINT", properties=properties).df().count() == 0

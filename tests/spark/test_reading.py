@@ -15,8 +15,8 @@ import pytest
 
 import deltasql
 from deltasql import SqlTxnLogReader
-from deltasql.core.fit import nullable
-from deltasql.spark.reading import read_snapshot
+from deltasql.engines.spark.scan.snapshot_frame import read_snapshot
+from deltasql.protocol.schema_fit import nullable
 from tests.acceptance.test_readers import NESTED, PARTITIONS, PRIMITIVES, table_of
 from tests.factories import remove
 from tests.readers import rows

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import deltasql
-from deltasql.spark import java
-from deltasql.spark.java import java_environment
+from deltasql.engines.spark import java
+from deltasql.engines.spark.java import java_environment
 from tests.spark.conftest import ON_CONNECT
 
 if TYPE_CHECKING:

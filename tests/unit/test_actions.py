@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import deltasql
-from deltasql.core.actions import ACTIONS, DeletionVector, from_dict
+from deltasql.protocol.actions import ACTIONS, DeletionVector, from_dict
 
 WHOLE: dict[str, dict[str, Any]] = {
     "add": {

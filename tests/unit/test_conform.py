@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltasql.core.conform import Misfit, Places, conform
+from deltasql.engines.arrow.read.conform import Misfit, Places, conform
 
 INNER = pa.struct([("x", pa.int32()), ("t", pa.string())])
 LONGER = pa.struct(

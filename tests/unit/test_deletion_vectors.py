@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import deltasql
-from deltasql.core.actions import DeletionVector
-from deltasql.core.deletion_vectors import (
+from deltasql.engines.arrow.read.vector_files import bitmaps, stays
+from deltasql.protocol.actions import DeletionVector
+from deltasql.protocol.deletion_vectors import (
     MOST_INLINE,
     VectorFile,
     bitmap_of,
@@ -29,8 +30,7 @@ from deltasql.core.deletion_vectors import (
     words_of,
     z85,
 )
-from deltasql.data.vectors import bitmaps, stays
-from deltasql.objects import Directory
+from deltasql.storage import Directory
 
 _NUMBERS = st.sets(st.integers(0, 2**34) | st.integers(0, 200), max_size=50)
 

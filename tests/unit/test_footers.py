@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deltasql.core.footers import indexed_columns, plan_footers, stats_json
-from deltasql.core.schema import arrow_schema, schema_string
+from deltasql.engines.arrow.write.parquet_footers import indexed_columns, plan_footers, stats_json
+from deltasql.protocol.schema import arrow_schema, schema_string
 
 
 def footer(table: pa.Table, **options: Any) -> pq.FileMetaData:

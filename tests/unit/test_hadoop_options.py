@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deltasql.spark.hadoop import hadoop_options
+from deltasql.engines.spark.scan.hadoop_options import hadoop_options
 
 PLACE = "s3://lake/t"
 

@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from deltasql.core.intervals import parse_interval
-from deltasql.mirror.hint import checksum, decode_hint, encode_hint
-from deltasql.mirror.layout import any_version, checkpoint_version, commit_path, commit_version
+from deltasql.delta_log.last_checkpoint import checksum, decode_hint, encode_hint
+from deltasql.delta_log.layout import any_version, checkpoint_version, commit_path, commit_version
+from deltasql.protocol.properties import parse_interval
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deltasql.data.ordered import Task, in_order
+from deltasql.engines.arrow.read.prefetch import Task, in_order
 
 
 def task(*results: int, pause: float = 0) -> Task[int]:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltasql import ValidationError
-from deltasql.core.partition_values import partition_value
+from deltasql.protocol.partition_values import partition_value
 
 DAY = 86_400_000_000
 

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from deltasql.core.predicates import Predicate
-from deltasql.core.stats import Bounds, ColumnPath, partition_bounds, unknown_bounds
 from deltasql.errors import ValidationError
+from deltasql.expressions.predicates import Predicate
+from deltasql.protocol.statistics import Bounds, ColumnPath, partition_bounds, unknown_bounds
 
 UTC = pa.timestamp("us", "UTC")
 NTZ = pa.timestamp("us")

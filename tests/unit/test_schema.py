@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deltasql.core.schema import (
+from deltasql.errors import UnsupportedFeature, ValidationError
+from deltasql.protocol.schema import (
     arrow_schema,
     schema_metadata_keys,
     schema_string,
     schema_types,
     validate_schema,
 )
-from deltasql.errors import UnsupportedFeature, ValidationError
 
 
 def fields(schema: Any) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from deltasql.core.stats import (
+from deltasql.protocol.statistics import (
     Bounds,
     concat_bounds,
     decode_bounds,

@@ -20,10 +20,10 @@ from deltasql import (
     UsageError,
     ValidationError,
 )
-from deltasql.core.changes import Changes, TableState
-from deltasql.core.protocol import features_of, protocol_for
-from deltasql.core.schema import schema_string
-from deltasql.core.validate import check_path, validate
+from deltasql.protocol.features import features_of, protocol_for
+from deltasql.protocol.schema import schema_string
+from deltasql.protocol.table_changes import Changes, TableState
+from deltasql.protocol.validation import check_path, validate
 from tests.factories import add, remove
 
 SCHEMA = schema_string("id BIGINT, day DATE, amount DOUBLE")

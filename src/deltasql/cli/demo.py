@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 import click
 import pyarrow as pa
 
-from deltasql.catalog import Lake, Table
 from deltasql.cli.render import show_rows, size
-from deltasql.core.actions import Add, CommitInfo
 from deltasql.errors import ConstraintViolation, VersionConflict
-from deltasql.transaction import SqlTxnLogWriter
+from deltasql.lake import Lake, Table
+from deltasql.operations.commit import SqlTxnLogWriter
+from deltasql.protocol.actions import Add, CommitInfo
 
 if TYPE_CHECKING:
-    from deltasql.spark.types import SparkSession
+    from deltasql.engines.spark.spark_types import SparkSession
 
 _USERS = 10_000
 _DAY = "date_add(date'2026-01-01', CAST(id % 31 AS INT)) AS day"

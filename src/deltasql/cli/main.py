@@ -9,11 +9,11 @@ from typing import Any
 import click
 import pyarrow.compute as pc
 
-from deltasql.catalog import Lake, connect, open_store
 from deltasql.cli import demo as demo_job
 from deltasql.cli.processes import interruptible, serve_metrics
 from deltasql.cli.render import show_fields, show_json, show_paragraphs, show_rows, size
 from deltasql.errors import DeltaSqlError, StorageError
+from deltasql.lake import Lake, connect, open_store
 from deltasql.mirror import MirrorReport
 
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON, all fields.")

@@ -14,18 +14,18 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from deltasql.config import Config
-from deltasql.core.canonical import epoch_millis
-from deltasql.core.intervals import property_interval
+from deltasql.delta_log.checkpoint_origin import CheckpointSize, Origin, found
+from deltasql.delta_log.checkpoint_writer import write_checkpoint
+from deltasql.delta_log.last_checkpoint import decode_hint, encode_hint
+from deltasql.delta_log.layout import LAST_CHECKPOINT, checkpoint_path
+from deltasql.delta_log.replay import Log
 from deltasql.errors import MirrorConflict, UsageError
-from deltasql.mirror.checkpoint import write_checkpoint
-from deltasql.mirror.hint import decode_hint, encode_hint
-from deltasql.mirror.layout import LAST_CHECKPOINT, checkpoint_path
+from deltasql.mirror.log_retention import clean_log, retained_from
 from deltasql.mirror.metrics import Metrics
-from deltasql.mirror.origin import Origin, Written, found
 from deltasql.mirror.publisher import Directories
-from deltasql.mirror.replay import Log
-from deltasql.mirror.retention import clean_log, retained_from
-from deltasql.objects import Directory
+from deltasql.protocol.properties import property_interval
+from deltasql.protocol.table_changes import epoch_millis
+from deltasql.storage import Directory
 from deltasql.store import Store
 from deltasql.store.outbox import MirroredTable
 
@@ -131,7 +131,7 @@ class Checkpoints:
     def _origin(self, table: MirroredTable, version: int) -> Origin:
         return Origin(table.id, version, self._outbox.transaction(table, version))
 
-    def _upload(self, table: MirroredTable, origin: Origin, directory: Directory) -> Written:
+    def _upload(self, table: MirroredTable, origin: Origin, directory: Directory) -> CheckpointSize:
         kept = property_interval(table.properties, "delta.deletedFileRetentionDuration", _WEEK)
         after = epoch_millis(datetime.now(UTC) - kept)
         with tempfile.TemporaryDirectory(prefix="deltasql-") as scratch:

@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 
 from deltasql.config import Config
-from deltasql.core.canonical import epoch_millis
 from deltasql.errors import StorageError, UsageError
-from deltasql.objects import Directory
+from deltasql.protocol.table_changes import epoch_millis
+from deltasql.storage import Directory
 from deltasql.store.outbox import CommittedTogether, ManifestSession, MirroredTable, Outbox
-from deltasql.store.reader import Moment, moment
+from deltasql.store.read.log_reader import Moment, moment
 
 FOLDER = "_deltasql/transactions"
 _CLEAN_EVERY = 100

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from deltasql.core.canonical import commit_bytes
+from deltasql.delta_log.commit_file import commit_bytes
 from deltasql.errors import (
     CommitTimeout,
     DatabaseError,
@@ -25,7 +25,7 @@ from deltasql.errors import (
 )
 from deltasql.mirror.alerts import Alerts
 from deltasql.mirror.checkpoints import Checkpoints
-from deltasql.mirror.commits import ahead
+from deltasql.mirror.collisions import ahead
 from deltasql.mirror.manifests import Manifests
 from deltasql.mirror.metrics import Metrics
 from deltasql.mirror.publisher import Directories, Published, Publisher

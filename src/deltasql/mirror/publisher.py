@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from deltasql.core.canonical import commit_bytes
+from deltasql.delta_log.commit_file import commit_bytes
+from deltasql.delta_log.layout import checkpoint_path, commit_path
 from deltasql.errors import DatabaseError, DeltaSqlError, MirrorConflict, MirrorFailure
-from deltasql.mirror.commits import ahead, conflict, described, is_cut_short
-from deltasql.mirror.layout import checkpoint_path, commit_path
+from deltasql.mirror.collisions import ahead, conflict, described, is_cut_short
 from deltasql.mirror.metrics import Metrics
-from deltasql.objects import Directory
+from deltasql.storage import Directory
 from deltasql.store.outbox import OPEN_AT_ONCE, MirroredTable, OpenVersion, Outbox, Publishing
 
 # The lock's transaction does nothing while files are written, and the server ends one that does so for too long.

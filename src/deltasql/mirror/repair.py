@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from deltasql.delta_log.replay import Log
 from deltasql.errors import MirrorFailure, ValidationError
 from deltasql.mirror.checkpoints import Checkpoints
-from deltasql.mirror.commits import Kind, ahead, conflict, faults
+from deltasql.mirror.collisions import Kind, ahead, conflict, faults
 from deltasql.mirror.publisher import Directories, Published, Publisher
-from deltasql.mirror.replay import Log
 from deltasql.store.outbox import MirroredTable, Outbox
 
 Repaired = tuple[tuple[int, ...], int | None]

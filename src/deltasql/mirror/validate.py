@@ -10,17 +10,17 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from deltasql.core.actions import Add
-from deltasql.core.properties import stats_as_json
+from deltasql.delta_log.last_checkpoint import decode_hint
+from deltasql.delta_log.layout import LAST_CHECKPOINT, checkpoint_path, commit_path
+from deltasql.delta_log.replay import FileKey, Log, Replayed, file_key, replay
 from deltasql.errors import DeltaSqlError
-from deltasql.mirror.commits import Commits, Fault, Kind, faults
-from deltasql.mirror.hint import decode_hint
-from deltasql.mirror.layout import LAST_CHECKPOINT, checkpoint_path, commit_path
-from deltasql.mirror.replay import FileKey, Log, Replayed, file_key, replay
-from deltasql.objects import Directory
-from deltasql.store.contents import Contents
+from deltasql.mirror.collisions import Commits, Fault, Kind, faults
+from deltasql.protocol.actions import Add
+from deltasql.protocol.properties import stats_as_json
+from deltasql.protocol.table_changes import TableContents
+from deltasql.storage import Directory
+from deltasql.store.action_rows import loads, vector_of
 from deltasql.store.outbox import Progress
-from deltasql.store.rows import loads, vector_of
 
 _FIELDS = (
     "size",
@@ -44,7 +44,7 @@ class Stored:
     commits: Commits
 
 
-def differences(directory: Directory, contents: Contents | None, stored: Stored) -> list[str]:
+def differences(directory: Directory, contents: TableContents | None, stored: Stored) -> list[str]:
     """What is not the same in the log as in the database, whose contents are those of the version published last, if
     there is one. How far commits have come is asked after each look at the log, which they may have reached
     meanwhile."""
@@ -56,7 +56,7 @@ def differences(directory: Directory, contents: Contents | None, stored: Stored)
             return found
 
 
-def _differences(directory: Directory, contents: Contents | None, stored: Stored, kept: int) -> list[str]:
+def _differences(directory: Directory, contents: TableContents | None, stored: Stored, kept: int) -> list[str]:
     published = contents.version if contents is not None else -1
     log = Log.of(directory)
     head = stored.progress().head
@@ -130,7 +130,7 @@ def _strays(directory: Directory, log: Log, progress: Callable[[], Progress]) ->
         yield f"{LAST_CHECKPOINT} names version {hinted}, whose checkpoint is not there"
 
 
-def _compare(published: Replayed, contents: Contents) -> Iterator[str]:
+def _compare(published: Replayed, contents: TableContents) -> Iterator[str]:
     yield from _differing("protocol", published.protocol, contents.protocol)
     yield from _differing("metaData", published.metadata, contents.metadata)
     txns = {t.app_id: t for t in contents.txns}
@@ -141,7 +141,7 @@ def _compare(published: Replayed, contents: Contents) -> Iterator[str]:
     yield from _keyed("file", told, files)
 
 
-def _with_stats(published: Add, stored: Add | None, contents: Contents) -> Add:
+def _with_stats(published: Add, stored: Add | None, contents: TableContents) -> Add:
     """A file whose statistics a checkpoint has as a struct only, as the table wants it, with their text."""
     if published.stats is None and stored is not None and not stats_as_json(contents.metadata.configuration):
         return msgspec.structs.replace(published, stats=stored.stats)
@@ -171,7 +171,7 @@ def _differing(what: str, published: Any, stored: Any) -> Iterator[str]:
         yield f"{what}: {published!r} in _delta_log, {stored!r} in the database"
 
 
-def _files(contents: Contents) -> Iterator[tuple[FileKey, Add]]:
+def _files(contents: TableContents) -> Iterator[tuple[FileKey, Add]]:
     for batch in contents.files():
         names, keys = contents.partitions.columns, pa.chunked_array([batch.column("partition_key")])
         columns = [contents.partitions.values(name, keys).to_pylist() for name in names]

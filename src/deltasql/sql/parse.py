@@ -13,11 +13,11 @@ from sqlglot.dialects.postgres import Postgres
 from sqlglot.errors import ParseError, TokenError
 
 from deltasql.errors import UsageError, ValidationError
-from deltasql.sql.expressions import corrected
-from deltasql.sql.known import refuse_unknown_parts
-from deltasql.sql.literals import PARAMETER, name_for, shown_name
-from deltasql.sql.places import numbers, refused, start_of, unclosed
-from deltasql.sql.shapes import reshaped
+from deltasql.sql.functions import corrected
+from deltasql.sql.parameters import PARAMETER, name_for, shown_name
+from deltasql.sql.positions import numbers, refused, start_of, unclosed
+from deltasql.sql.rewrites import reshaped
+from deltasql.sql.supported_syntax import refuse_unknown_parts
 from deltasql.sql.tokens import Token, actions_of, by_number, numbered, the_where_of, zoneless
 
 Tree = Any

@@ -10,11 +10,11 @@ from typing import Any
 
 from sqlglot import exp
 
-from deltasql.core.changes import TableState
 from deltasql.errors import TableNotFound, UsageError
-from deltasql.sql.literals import PARAMETER, literal
+from deltasql.protocol.table_changes import TableState
+from deltasql.sql.parameters import PARAMETER, literal
 from deltasql.sql.parse import Tree
-from deltasql.sql.spark import spark_sql
+from deltasql.sql.spark_text import spark_sql
 
 VIEW = f"__deltasql_{secrets.token_hex(8)}_view"
 """Nobody can write a text that looks like the name of a view."""

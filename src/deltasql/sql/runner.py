@@ -10,11 +10,7 @@ from typing import Any, Protocol
 
 from sqlglot import exp
 
-from deltasql.changing import Change, Outcome
-from deltasql.core.changes import TableState
-from deltasql.core.constraints import quoted
-from deltasql.core.fit import DEFAULT, GENERATED
-from deltasql.data.statements import (
+from deltasql.engines.row_change import (
     FILE,
     INSERT,
     MATCHED,
@@ -27,20 +23,24 @@ from deltasql.data.statements import (
     raw_name,
 )
 from deltasql.errors import TableNotFound, UsageError
-from deltasql.sql.failures import explained
-from deltasql.sql.files import copied_rows
+from deltasql.operations.dml import Change, Outcome
+from deltasql.protocol.constraints import quoted
+from deltasql.protocol.schema_fit import DEFAULT, GENERATED
+from deltasql.protocol.table_changes import TableState
+from deltasql.sql.copy import copied_rows
 from deltasql.sql.parse import Parsed, Tree
-from deltasql.sql.places import start_of
+from deltasql.sql.positions import start_of
 from deltasql.sql.relations import Relations, table_name
-from deltasql.sql.rows import EXCLUDED, RowStatement, Target, default_of, is_default, target_of
-from deltasql.sql.spark import spark_sql
+from deltasql.sql.row_statements import EXCLUDED, RowStatement, StatementTarget, default_of, is_default, target_of
+from deltasql.sql.spark_text import spark_sql
+from deltasql.sql.statement_failures import explained
 
 _ROW_STATEMENTS = (exp.Insert, exp.Update, exp.Delete, exp.Merge)
 _COMPUTED = (exp.Query, exp.Rand, exp.Randn, exp.Shuffle, exp.Uuid)
 """What Spark does not take in VALUES: subqueries, and functions that give another value each time."""
 
 
-class Session(Protocol):
+class StatementContext(Protocol):
     """What statements ask of a lake, or of a transaction."""
 
     @property
@@ -79,7 +79,7 @@ class Result:
 class Runner:
     """Runs one statement in a session."""
 
-    session: Session
+    session: StatementContext
     parsed: Parsed
 
     def __post_init__(self) -> None:
@@ -256,7 +256,7 @@ class Runner:
             raise self._refused(f"gives {given} values for {len(columns)} columns", tree.expression)
         return columns[:given], frame.toDF(*columns[:given])
 
-    def _values(self, values: Tree, target: Target, columns: Sequence[str]) -> Tree:
+    def _values(self, values: Tree, target: StatementTarget, columns: Sequence[str]) -> Tree:
         """VALUES with what DEFAULT stands for. Literals have no type in PostgreSQL, so a column may have texts among
         numbers: all of them are texts then."""
         for row in _rows_of(values):
@@ -275,7 +275,7 @@ class Runner:
 
     def _on_conflict(self, conflict: Tree, rows: RowStatement, columns: Sequence[str], frame: Any) -> Change:
         """Rows that are there already, by their keys, are updated or stay; the others come in."""
-        from deltasql.spark.assignment import typed_rows
+        from deltasql.engines.spark.dml.assignment import typed_rows
 
         named = [_bare(key) for key in conflict.args.get("conflict_keys") or ()]
         keys = [rows.target.column(key.name, key)["name"] for key in named]
@@ -371,7 +371,7 @@ _KINDS: dict[Any, Callable[[Runner, Tree, str], Result]] = {
 }
 
 
-def _filled(frame: Any, target: Target, columns: Sequence[str]) -> tuple[list[str], Any]:
+def _filled(frame: Any, target: StatementTarget, columns: Sequence[str]) -> tuple[list[str], Any]:
     """Given rows with the columns that are left out: what their default is, or null. Generated ones follow later."""
     lacking = {
         f["name"]: (f.get("metadata") or {})
@@ -398,7 +398,7 @@ def _all_default(columns: Sequence[str]) -> Tree:
     return exp.Values(expressions=[exp.Tuple(expressions=[exp.Var(this="DEFAULT") for _ in columns])])
 
 
-def _without_generated(values: Tree, target: Target, columns: list[str]) -> list[str]:
+def _without_generated(values: Tree, target: StatementTarget, columns: list[str]) -> list[str]:
     """DEFAULT of a generated column is what it follows from others: as if it were not named."""
     rows = _rows_of(values)
     dropped = [

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlglot import TokenType
 
-from deltasql.sql.places import refused
+from deltasql.sql.positions import refused
 
 Token = Any
 _OPEN = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE}

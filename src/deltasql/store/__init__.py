@@ -1,9 +1,9 @@
 """The store: the transaction log of every table, in PostgreSQL. The only package that knows psycopg and ADBC."""
 
-from deltasql.store.parts import Committed, Landed, Transaction
-from deltasql.store.reader import Snapshot, SqlTxnLogReader
+from deltasql.store.read.log_reader import Snapshot, SqlTxnLogReader
 from deltasql.store.records import HistoryEntry, TableInfo, TransactionInfo
 from deltasql.store.store import Store
+from deltasql.store.write.commit_parts import Committed, Landed, TransactionHeader
 
 __all__ = [
     "Committed",
@@ -13,6 +13,6 @@ __all__ = [
     "SqlTxnLogReader",
     "Store",
     "TableInfo",
-    "Transaction",
+    "TransactionHeader",
     "TransactionInfo",
 ]

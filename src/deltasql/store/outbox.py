@@ -13,9 +13,9 @@ import psycopg
 from psycopg.rows import tuple_row
 
 from deltasql.config import Config
-from deltasql.core.canonical import LoggedCommit, with_tables
 from deltasql.errors import UsageError
-from deltasql.store import rows
+from deltasql.protocol.table_changes import LoggedCommit, with_tables
+from deltasql.store import action_rows
 from deltasql.store.database import Connection, Database, Row, fetch
 from deltasql.store.queries import queries
 from deltasql.store.sqlstate import translated
@@ -321,7 +321,7 @@ class ManifestSession:
     def last(self) -> tuple[int, dict[str, Any]]:
         """The number of the last manifest, -1 if there is none, and the versions that it told."""
         found = fetch(self._connection, "manifest_last", {})
-        return (found[0]["manifest"], rows.loads(found[0]["together"])) if found else (-1, {})
+        return (found[0]["manifest"], action_rows.loads(found[0]["together"])) if found else (-1, {})
 
     def open(self) -> list[CommittedTogether]:
         """The next transactions that have none, in the order of their commits."""
@@ -344,7 +344,7 @@ class ManifestSession:
 
     def written(self, txn_id: str, number: int, together: Mapping[str, Any]) -> bool:
         """A transaction has its manifest. False if there is no such transaction, or it has another one."""
-        params = {"txn_id": txn_id, "manifest": number, "together": rows.dumps(together)}
+        params = {"txn_id": txn_id, "manifest": number, "together": action_rows.dumps(together)}
         return self._connection.execute(queries()["manifest_written"], params).rowcount == 1
 
 
@@ -363,22 +363,22 @@ def read_commits(connection: Connection, key: int, versions: Sequence[int]) -> d
                     found.setdefault(row[0], []).append(read(row))
         return found
 
-    adds = grouped("logged_adds", rows.add_of, any(r["num_adds"] for r in heads))
-    removes = grouped("logged_removes", rows.remove_of, any(r["num_removes"] for r in heads))
-    cdc = grouped("logged_cdc", rows.cdc_of, True)
-    txns = grouped("logged_txns", rows.txn_of, any(r["has_txn"] for r in heads))
-    domains = grouped("logged_domains", rows.domain_of, any(r["has_domain"] for r in heads))
+    adds = grouped("logged_adds", action_rows.add_of, any(r["num_adds"] for r in heads))
+    removes = grouped("logged_removes", action_rows.remove_of, any(r["num_removes"] for r in heads))
+    cdc = grouped("logged_cdc", action_rows.cdc_of, True)
+    txns = grouped("logged_txns", action_rows.txn_of, any(r["has_txn"] for r in heads))
+    domains = grouped("logged_domains", action_rows.domain_of, any(r["has_domain"] for r in heads))
     params = {"table_key": key, "versions": list(versions)}
     metadata, protocols = {}, {}
     if any(r["has_metadata"] for r in heads):
-        metadata = {r["version"]: rows.metadata_of(r) for r in fetch(connection, "logged_metadata", params)}
+        metadata = {r["version"]: action_rows.metadata_of(r) for r in fetch(connection, "logged_metadata", params)}
     if any(r["has_protocol"] for r in heads):
-        protocols = {r["version"]: rows.protocol_of(r) for r in fetch(connection, "logged_protocols", params)}
+        protocols = {r["version"]: action_rows.protocol_of(r) for r in fetch(connection, "logged_protocols", params)}
     return {
         row["version"]: LoggedCommit(
             version=row["version"],
             committed_at=row["committed_at"],
-            info=with_tables(rows.loads(row["commit_info"]), row["tables"] and rows.loads(row["tables"])),
+            info=with_tables(action_rows.loads(row["commit_info"]), row["tables"] and action_rows.loads(row["tables"])),
             in_commit_timestamp=row["in_commit_timestamp"],
             protocol=protocols.get(row["version"]),
             metadata=metadata.get(row["version"]),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from deltasql.store.rows import loads
+from deltasql.store.action_rows import loads
 
 
 @dataclass(frozen=True, slots=True)

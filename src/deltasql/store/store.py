@@ -12,27 +12,26 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from deltasql.addresses import split_name
 from deltasql.config import Config
-from deltasql.core.canonical import LoggedCommit
-from deltasql.core.changes import TableCommit, TableState
-from deltasql.core.uri import split_name
-from deltasql.core.validate import validate
 from deltasql.errors import DeltaSqlError, MirrorFailure, TableNotFound, ValidationError
+from deltasql.protocol.table_changes import LoggedCommit, TableCommit, TableContents, TableState
+from deltasql.protocol.validation import validate
 from deltasql.store import migrations
-from deltasql.store.arrow import ArrowSessions
-from deltasql.store.bounds import BoundsWriter
-from deltasql.store.commit import commit
-from deltasql.store.contents import Contents, contents
+from deltasql.store.action_rows import metadata_of, protocol_of
 from deltasql.store.database import Database, Row
 from deltasql.store.outbox import Outbox, read_commits
-from deltasql.store.parts import Committed, Landed, Transaction
+from deltasql.store.read.arrow_queries import ArrowSessions
+from deltasql.store.read.file_bounds import BoundsWriter
+from deltasql.store.read.snapshots import FilesAt, Snapshots
+from deltasql.store.read.table_contents import contents
 from deltasql.store.records import HistoryEntry, TableInfo, TransactionInfo
-from deltasql.store.rows import metadata_of, protocol_of
-from deltasql.store.snapshots import FilesAt, Snapshots
 from deltasql.store.sqlstate import LOCK_TIMEOUT, translated
+from deltasql.store.write.commit_parts import Committed, Landed, TransactionHeader
+from deltasql.store.write.log_writer import commit
 
 if TYPE_CHECKING:
-    from deltasql.core.predicates import Predicate
+    from deltasql.expressions.predicates import Predicate
 
 
 class Store:
@@ -140,7 +139,7 @@ class Store:
         """All tables, by name, at one moment."""
         return [TableInfo.of(row) for row in self._database.rows("tables")]
 
-    def commit(self, commits: Sequence[TableCommit], txn: Transaction) -> dict[str, Committed]:
+    def commit(self, commits: Sequence[TableCommit], txn: TransactionHeader) -> dict[str, Committed]:
         """Validate every table's part, then commit all of them or none."""
         with in_stage("validate"):
             for part in commits:
@@ -246,7 +245,7 @@ class Store:
         return self._snapshots.live_at(state, version, predicate)
 
     @contextmanager
-    def contents(self, table: str | UUID, version: int) -> Iterator[Contents]:
+    def contents(self, table: str | UUID, version: int) -> Iterator[TableContents]:
         """Everything a table holds at a version."""
         state = self.state_at(table, version)
         with self._sessions.session() as session:

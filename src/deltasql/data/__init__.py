@@ -1,1 +1,0 @@
-"""Rows in Parquet files, without Spark."""

@@ -1,0 +1,173 @@
+"""Writing by `format("deltasql")`: tasks write files, one process commits them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from deltasql.datasource.tasks import LakeAddress
+from deltasql.errors import StorageError, UnsupportedFeature, UsageError, ValidationError
+from deltasql.operations.commit import MultiTableTransaction
+from deltasql.operations.write import WriteOptions, WritePlan, write_arrow
+from deltasql.protocol.actions import Add
+from deltasql.storage import Directory
+
+
+@dataclass
+class TaskFiles(WriterCommitMessage):
+    """The files of one task."""
+
+    adds: tuple[Add, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """A write as its tasks and its commit know it."""
+
+    address: LakeAddress
+    plan: WritePlan
+    txn_id: str
+
+    @classmethod
+    def of(
+        cls, address: LakeAddress, table: str, schema: StructType, options: Mapping[str, str], *, overwrite: bool
+    ) -> _Write:
+        wanted = _options(options, overwrite=overwrite)
+        with address.open() as lake:
+            txn = MultiTableTransaction(lake.store)
+            plan = lake.writer.plan(txn, lake.table(table).state(), schema.jsonValue(), wanted)
+            if plan.checks() is None:
+                lake.writer.give_up(txn)
+                raise UnsupportedFeature(
+                    f"table {plan.state.name} has constraints, defaults or generated columns that Spark has to "
+                    f'evaluate, which format("deltasql") cannot ask of it: use '
+                    f"lake.table({plan.state.name!r}).append(df)",
+                    table=plan.state.name,
+                )
+            return cls(address, plan, txn.id)
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> TaskFiles:
+        checks = self.plan.checks()
+        if checks is None:
+            raise AssertionError("a write without checks of its own was refused when it was planned")
+        return TaskFiles(tuple(write_arrow(self.plan, checks, batches)))
+
+
+def _options(options: Mapping[str, str], *, overwrite: bool) -> WriteOptions:
+    given = {key.lower(): value for key, value in options.items()}
+
+    def is_set(name: str) -> bool:
+        return given.get(name, "false").lower() == "true"
+
+    if not overwrite:
+        return WriteOptions(merge_schema=is_set("mergeschema"))
+    return WriteOptions(
+        "overwrite",
+        where=given.get("replacewhere"),
+        dynamic=given.get("partitionoverwritemode", "static").lower() == "dynamic",
+        merge_schema=is_set("mergeschema"),
+        overwrite_schema=is_set("overwriteschema"),
+    )
+
+
+def _adds(messages: list[WriterCommitMessage | None]) -> list[Add]:
+    return [add for message in messages if isinstance(message, TaskFiles) for add in message.adds]
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """One write, one commit."""
+
+    def __init__(self, write: _Write) -> None:
+        self._write = write
+
+    @classmethod
+    def of(cls, *given: Any, **options: Any) -> BatchWriter:
+        return cls(_Write.of(*given, **options))
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return self._write.run(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        with self._write.address.open() as lake:
+            txn = MultiTableTransaction(lake.store, txn_id=self._write.txn_id)
+            lake.writer.stage(txn, self._write.plan, _adds(messages))
+            txn.commit()
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        _discard(self._write, _adds(messages))
+
+
+def _discard(write: _Write, adds: list[Add]) -> None:
+    """Spark gave a write up: its files are nobody's."""
+    plan = write.plan.files
+    Directory(plan.location, plan.options).delete([unquote(add.path) for add in adds])
+    with write.address.open() as lake:
+        lake.store.end_write(write.txn_id)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Each batch is a commit that says which batch it is: one that was committed before is not committed again."""
+
+    def __init__(self, write: _Write, app_id: str) -> None:
+        self._write = write
+        self._app_id = app_id
+
+    @classmethod
+    def of(
+        cls, address: LakeAddress, table: str, schema: StructType, options: Mapping[str, str], *, overwrite: bool
+    ) -> StreamWriter:
+        if overwrite:
+            raise UsageError(
+                f"table {table}: a stream in complete mode overwrites the table with each batch: "
+                f"use foreachBatch with Table.overwrite",
+                table=table,
+            )
+        return cls(_Write.of(address, table, schema, options, overwrite=False), _app_id(options, table))
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return self._write.run(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        write = self._write
+        with write.address.open() as lake:
+            state = lake.store.state(write.plan.state.table_id)
+            if state.metadata != write.plan.shape.metadata and not write.plan.shape.is_new:
+                raise ValidationError(
+                    f"table {state.name}: its schema or properties changed while the stream ran: start it again",
+                    table=state.name,
+                )
+            lake.store.begin_write(write.txn_id, state)  # this stream goes on: its files are still known
+            txn = MultiTableTransaction(lake.store, app=(self._app_id, batchId))
+            lake.writer.stage(txn, replace(write.plan, state=state), _adds(messages))
+            txn.commit()
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002
+        _discard(self._write, _adds(messages))
+
+
+def _app_id(options: Mapping[str, str], table: str) -> str:
+    """What tells this stream from all others: the name it is given, or the query's id, which its checkpoint has."""
+    lower = {key.lower(): value for key, value in options.items()}
+    if lower.get("txnappid"):
+        return lower["txnappid"]
+    place = lower.get("checkpointlocation")
+    found = None
+    if place:
+        try:
+            found = Directory(place, {}).get("metadata")
+        except StorageError:
+            found = None
+    if found:
+        return str(msgspec.json.decode(found)["id"])
+    raise UsageError(
+        f"table {table}: a stream needs a name to be written exactly once: give it an option txnAppId, or a "
+        f"checkpointLocation that this process can read",
+        table=table,
+    )

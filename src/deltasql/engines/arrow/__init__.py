@@ -1,0 +1,1 @@
+"""Read and write Parquet rows in this process, without Spark."""

@@ -1,0 +1,1 @@
+"""Read the rows of a snapshot from its Parquet files."""

@@ -1,0 +1,69 @@
+"""Which row groups of a Parquet file may hold matching rows, by the footer.
+
+The questions are those that files are asked. Only statistics that bound the column for sure are used: of floats none,
+because writers leave NaN out of them, and of INT96 none, because they order it as bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from deltasql.expressions.bounds import BOOL, DOUBLE, UNORDERED, Bounds, ColumnPath, bounds_type
+
+if TYPE_CHECKING:
+    from deltasql.expressions.predicates import Predicate
+
+_UNUSABLE = (ValueError, OverflowError, NotImplementedError, pa.ArrowException)
+
+
+def matching_groups(
+    metadata: pq.FileMetaData, schema: pa.Schema, groups: Sequence[int], predicate: Predicate
+) -> list[int]:
+    """Those of the row groups that may hold a matching row; `schema` is the file's."""
+    leaves = [metadata.schema.column(i).path for i in range(metadata.num_columns)]
+    bounds = {}
+    for path in predicate.data_columns:
+        type = _type_at(schema, path)
+        name = ".".join(path)
+        # A column `a.b` and a field b of a have one name in Parquet; nanoseconds come cut to microseconds.
+        if type is not None and leaves.count(name) == 1 and getattr(type, "unit", "us") != "ns":
+            bounds[path] = _bounds(metadata, groups, leaves.index(name), type)
+    kept = predicate.may_match(bounds, len(groups)).tolist()
+    return [group for group, keep in zip(groups, kept, strict=True) if keep]
+
+
+def _type_at(schema: pa.Schema, path: ColumnPath) -> pa.DataType | None:
+    parent: Any = schema
+    for name in path:
+        names = [field.name for field in parent]
+        if names.count(name) != 1:
+            return None
+        type = parent.field(names.index(name)).type
+        parent = type if pa.types.is_struct(type) else ()
+    return type
+
+
+def _bounds(metadata: pq.FileMetaData, groups: Sequence[int], leaf: int, type: pa.DataType) -> Bounds:
+    chunks = [metadata.row_group(group).column(leaf) for group in groups]
+    found = [chunk.statistics for chunk in chunks]
+    nulls = [stats.null_count if stats is not None and stats.has_null_count else None for stats in found]
+    all_null = [
+        None if count is None else count == chunk.num_values for count, chunk in zip(nulls, chunks, strict=True)
+    ]
+    low, high = _ends(found, bounds_type(type), metadata.schema.column(leaf).physical_type)
+    return Bounds(low, high, pa.array([None if n is None else n > 0 for n in nulls], BOOL), pa.array(all_null, BOOL))
+
+
+def _ends(found: Sequence[pq.Statistics | None], target: pa.DataType, stored: str) -> tuple[pa.Array, pa.Array]:
+    if target not in (DOUBLE, UNORDERED) and stored != "INT96":
+        try:
+            bounded = [stats if stats is not None and stats.has_min_max else None for stats in found]
+            low = pa.array([None if stats is None else stats.min for stats in bounded], target)
+            return low, pa.array([None if stats is None else stats.max for stats in bounded], target)
+        except _UNUSABLE:  # times that Python does not have, texts that are cut within a letter
+            pass
+    return pa.nulls(len(found), target), pa.nulls(len(found), target)

@@ -1,0 +1,65 @@
+"""Writing files of the change data feed, of rows that are in files of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from deltasql.engines.arrow.read.scan import scan
+from deltasql.engines.arrow.write.file_writer import FilePlan, TableFiles, as_changes
+from deltasql.protocol.actions import Add, Cdc, Protocol, Remove
+from deltasql.protocol.change_feed import CHANGE_TYPE
+from deltasql.protocol.schema import loose_schema
+from deltasql.protocol.table_changes import TableState
+from deltasql.store import Snapshot
+from deltasql.store.read.live_files import presented
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """How changes of a table are told."""
+
+    state: TableState
+    options: Mapping[str, str]
+    plan: FilePlan
+
+    def of_files(self, files: Sequence[Add | Remove], kind: str) -> list[Cdc]:
+        """The same happened to all rows of some files."""
+        metadata = self.state.metadata
+        if not files or metadata is None:
+            return []
+        adds = [file if isinstance(file, Add) else _as_add(file) for file in files]
+        return self.of_rows(
+            Snapshot(
+                self.state.table_id,
+                self.state.name,
+                self.state.version,
+                metadata,
+                self.state.protocol or Protocol(),
+                presented(adds, metadata.partition_columns),
+                self.state.location,
+            ),
+            kind,
+        )
+
+    def of_rows(self, snapshot: Snapshot, kind: str) -> list[Cdc]:
+        """The same happened to all rows of a snapshot that match its predicate."""
+        schema = loose_schema(snapshot.schema)
+        with TableFiles(self.plan.of_changes()) as files:
+            for batch in scan(snapshot, self.options).batches():
+                rows = batch.cast(schema)
+                files.write(rows.append_column(CHANGE_TYPE, pa.repeat(kind, rows.num_rows)))
+        return as_changes(files.adds)
+
+
+def _as_add(remove: Remove) -> Add:
+    """A file that goes, as it was."""
+    return Add(
+        remove.path,
+        remove.size or 0,
+        0,
+        remove.partition_values or {},
+        deletion_vector=remove.deletion_vector,
+    )

@@ -1,0 +1,67 @@
+"""The constraints of a table, on rows in Arrow form: those whose answers are certain without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from deltasql.engines.arrow.write.align import check_not_null, violation
+from deltasql.errors import UnsupportedFeature, ValidationError
+from deltasql.expressions.row_filter import RowFilter
+from deltasql.protocol.constraints import Constraint, conditions, has_generated, replacing
+from deltasql.protocol.schema import arrow_schema
+from deltasql.protocol.schema_fit import parse_struct
+
+_SHOWN = 3
+
+
+class Checks:
+    """What every row of a table must satisfy."""
+
+    def __init__(self, schema: pa.Schema, rules: Sequence[tuple[Constraint, RowFilter]], table: str) -> None:
+        self._schema = schema
+        self._rules = rules
+        self._table = table
+
+    def check(self, batch: pa.RecordBatch) -> None:
+        """Refuse rows of which one breaks a constraint."""
+        check_not_null(batch, self._schema, self._table)
+        for rule, holds in self._rules:
+            bad = pc.invert(pc.fill_null(mask_of(holds, batch), False))
+            if pc.any(bad).as_py():
+                raise violation(
+                    rule.name, self._table, pc.sum(bad).as_py(), batch.filter(bad).slice(0, _SHOWN).to_pylist()
+                )
+
+
+def mask_of(holds: RowFilter, batch: pa.RecordBatch) -> pa.BooleanArray:
+    """One answer for each row."""
+    mask = holds(batch)
+    return pa.repeat(mask, batch.num_rows) if isinstance(mask, pa.Scalar) else mask
+
+
+def checks(schema_string: str, configuration: Mapping[str, str], where: str | None, table: str) -> Checks | None:
+    """The checks of a table's rows; None if one of them has to be asked of Spark."""
+    struct = parse_struct(schema_string)
+    if has_generated(struct):
+        return None
+    rules = conditions(struct, configuration) + ([replacing(where)] if where is not None else [])
+    filters = [exact_filter(rule.sql, schema_string, table) for rule in rules]
+    if None in filters:
+        return None
+    pairs = [(rule, holds) for rule, holds in zip(rules, filters, strict=True) if holds is not None]
+    return Checks(arrow_schema(schema_string), pairs, table)
+
+
+@lru_cache(maxsize=256)
+def exact_filter(condition: str, schema_string: str, table: str) -> RowFilter | None:
+    """What tells the rows for which a condition is true, if that is certain without Spark."""
+    from deltasql.expressions.predicates import Predicate  # brings sqlglot, which is slow to import
+
+    try:
+        return Predicate.parse(condition, arrow_schema(schema_string), (), table=table).row_filter(table)
+    except (UnsupportedFeature, ValidationError):
+        return None

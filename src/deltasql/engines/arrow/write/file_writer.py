@@ -1,0 +1,273 @@
+"""Writing rows to Parquet files of a table: names, sizes, partitions, statistics.
+
+Runs in the user's process and on Spark's workers alike. A file goes straight to its final name, which nobody else can
+have; it becomes part of the table only when its `Add` is committed, so whatever an attempt leaves behind is nobody's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from types import TracebackType
+from typing import Any, Self
+from uuid import uuid4
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from deltasql.engines.arrow.write.parquet_footers import FloatBounds, FooterPlan, indexed_columns, plan_footers
+from deltasql.engines.arrow.write.partition_rows import split
+from deltasql.protocol.actions import Add, Cdc, from_dict
+from deltasql.protocol.change_feed import CHANGE_TYPE, FOLDER
+from deltasql.protocol.partition_paths import encode_path, hive_directory
+from deltasql.protocol.schema import arrow_schema, loose_schema
+from deltasql.protocol.schema_fit import with_columns
+from deltasql.storage import Directory
+
+_MIB = 1024 * 1024
+_GROUP_BYTES = 64 * _MIB
+_GROUP_ROWS = 1024 * 1024
+_SLICE_ROWS = 64 * 1024
+_BUFFERED_BYTES = 256 * _MIB
+_OPEN_FILES = 100
+_CODECS = {"none": "none", "uncompressed": "none", **{c: c for c in ("snappy", "gzip", "zstd", "lz4", "brotli")}}
+
+Path = tuple[str, ...]
+Values = tuple[str | None, ...]
+
+
+@dataclass(frozen=True)
+class FilePlan:
+    """All that a writer must know of a table; it travels to Spark's workers."""
+
+    location: str
+    options: Mapping[str, str]
+    schema_string: str
+    partition_columns: tuple[str, ...]
+    properties: Mapping[str, str]
+    token: str
+    target_size: int
+    folder: str = ""
+    """Where its files lie below the table, with a slash at the end if it is anywhere else than at the root."""
+
+    def of_changes(self) -> FilePlan:
+        """For files of the change data feed: rows with what happened to them."""
+        return replace(self, schema_string=with_columns(self.schema_string, {CHANGE_TYPE: "string"}), folder=FOLDER)
+
+    @property
+    def codec(self) -> str:
+        return _CODECS.get(self.properties.get("delta.parquet.compression.codec", "snappy").lower(), "snappy")
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """What is the same for all files of a table's schema."""
+
+    schema: pa.Schema
+    indexed: frozenset[Path]
+    floats: tuple[Path, ...]
+    """Columns of floats that get statistics: ours, because Parquet's leave NaN out."""
+    statistics: bool | list[str]
+
+
+@lru_cache(maxsize=64)
+def _layout(schema_string: str, partition_columns: tuple[str, ...], num_indexed: int, columns: str | None) -> _Layout:
+    whole = arrow_schema(schema_string)
+    schema = loose_schema(whole, partition_columns)
+    indexed = indexed_columns(whole, partition_columns, num_indexed, columns.split(",") if columns else None)
+    leaves = list(_leaves(schema))
+    floats = tuple(path for path, _, kind in leaves if pa.types.is_floating(kind) and path in indexed)
+    safe = [dotted for _, dotted, kind in leaves if not pa.types.is_floating(kind)]
+    return _Layout(schema, indexed, floats, len(safe) == len(leaves) or safe)
+
+
+def _leaves(fields: Any, path: Path = (), dotted: str = "") -> Iterator[tuple[Path, str, pa.DataType]]:
+    """Every leaf: its path in structs, its name in Parquet, its type."""
+    for one in fields:
+        yield from _leaf(one.type, (*path, one.name), f"{dotted}{one.name}")
+
+
+def _leaf(kind: pa.DataType, path: Path, dotted: str) -> Iterator[tuple[Path, str, pa.DataType]]:
+    if pa.types.is_struct(kind):
+        yield from _leaves(kind, path, f"{dotted}.")
+    elif pa.types.is_map(kind):
+        yield from _leaf(kind.key_type, (*path, "key"), f"{dotted}.key_value.key")
+        yield from _leaf(kind.item_type, (*path, "value"), f"{dotted}.key_value.value")
+    elif pa.types.is_list(kind):
+        yield from _leaf(kind.value_type, (*path, "element"), f"{dotted}.list.element")
+    else:
+        yield path, dotted, kind
+
+
+class TableFiles:
+    """The files that one task writes. Rows go to the file of their partition; a file that has its size is closed."""
+
+    def __init__(self, plan: FilePlan) -> None:
+        self._plan = plan
+        self._directory = Directory(plan.location, plan.options)
+        num_indexed = int(plan.properties.get("delta.dataSkippingNumIndexedCols", "32"))
+        columns = plan.properties.get("delta.dataSkippingStatsColumns")
+        self._layout = _layout(plan.schema_string, plan.partition_columns, num_indexed, columns)
+        self._unique = uuid4().hex[:12]
+        self._open: dict[Values, _OpenFile] = {}
+        self.count = 0
+        self._footers: FooterPlan | None = None
+        self.adds: list[Add] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            for values in list(self._open):
+                self._finish(values)
+        else:
+            for file in self._open.values():
+                file.abandon(kind, error, trace)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Rows of the table's schema, all columns in its order."""
+        for start in range(0, batch.num_rows, _SLICE_ROWS):
+            for values, part in split(batch.slice(start, _SLICE_ROWS), self._plan.partition_columns):
+                file = self._open.get(values) or self._begin(values)
+                file.take(part)
+                if file.is_full(self._plan.target_size):
+                    self._finish(values)
+            if len(self._open) > 1:
+                self._make_room()
+
+    def _make_room(self) -> None:
+        """Many partitions at once: the memory that they take together is bounded, and so are the open files."""
+        while sum(file.buffered for file in self._open.values()) > _BUFFERED_BYTES:
+            max(self._open.values(), key=lambda file: file.buffered).flush()
+        while len(self._open) > _OPEN_FILES:
+            self._finish(next(iter(self._open)))
+
+    def _begin(self, values: Values) -> _OpenFile:
+        plan = self._plan
+        directory = hive_directory(dict(zip(plan.partition_columns, values, strict=True)))
+        suffix = "" if plan.codec == "none" else f".{plan.codec}"
+        name = "cdc" if plan.folder == FOLDER else "part"
+        path = f"{plan.folder}{directory}{name}-{self.count:05d}-{self._unique}{plan.token}{suffix}.parquet"
+        self.count += 1
+        file = _OpenFile(self._directory, path, self._layout, plan.codec)
+        self._open[values] = file
+        return file
+
+    def _finish(self, values: Values) -> None:
+        file = self._open.pop(values)
+        metadata, size = file.finish()
+        if self._footers is None or not self._footers.serves(metadata):
+            columns = self._plan.partition_columns
+            self._footers = plan_footers(metadata.schema, self._whole_schema(), columns, self._layout.indexed)
+        self.adds.append(
+            Add(
+                path=encode_path(file.path),
+                size=size,
+                modification_time=time.time_ns() // 1_000_000,
+                partition_values=dict(zip(self._plan.partition_columns, values, strict=True)),
+                stats=self._footers.stats(metadata, file.floats),
+            )
+        )
+
+    def _whole_schema(self) -> pa.Schema:
+        return arrow_schema(self._plan.schema_string)
+
+
+@dataclass(slots=True)
+class _OpenFile:
+    """A file that is being written: rows wait until they make a row group."""
+
+    directory: Directory
+    path: str
+    layout: _Layout
+    codec: str
+    floats: dict[Path, FloatBounds] = field(default_factory=dict)
+    buffered: int = 0
+    _rows: int = 0
+    _batches: list[pa.RecordBatch] = field(default_factory=list)
+    _footer: list[pq.FileMetaData] = field(default_factory=list)
+    _stack: ExitStack = field(default_factory=ExitStack)
+    _sink: Any = None
+    _writer: Any = None
+
+    def take(self, batch: pa.RecordBatch) -> None:
+        self._batches.append(batch)
+        self._rows += batch.num_rows
+        self.buffered += batch.nbytes
+        if self._rows >= _GROUP_ROWS or self.buffered >= _GROUP_BYTES:
+            self.flush()
+
+    def is_full(self, size: int) -> bool:
+        """Files that were flushed know their size; the others guess that compression halves it."""
+        written = self._sink.tell() if self._sink is not None else 0
+        return bool(written + self.buffered / 2 >= size)
+
+    def flush(self) -> None:
+        if not self._batches:
+            return
+        table = pa.Table.from_batches(self._batches, self.layout.schema)
+        for path in self.layout.floats:
+            self.floats.setdefault(path, FloatBounds()).see(_column(table, path))
+        self._open().write_table(table, row_group_size=_GROUP_ROWS)
+        self._batches, self._rows, self.buffered = [], 0, 0
+
+    def _open(self) -> Any:
+        if self._writer is None:
+            self._sink = self._stack.enter_context(self.directory.writing(self.path))
+            self._writer = pq.ParquetWriter(
+                self._sink,
+                self.layout.schema,
+                compression=self.codec,
+                write_statistics=self.layout.statistics,
+                store_schema=False,
+                coerce_timestamps="us",
+                metadata_collector=self._footer,
+            )
+        return self._writer
+
+    def finish(self) -> tuple[pq.FileMetaData, int]:
+        """The footer and the size of the file, which is there to stay now."""
+        self.flush()
+        self._writer.close()
+        size = self._sink.tell()
+        self._stack.close()
+        return self._footer[0], size
+
+    def abandon(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
+
+
+def _column(table: pa.Table, path: Path) -> pa.ChunkedArray:
+    """A leaf column; what lies in a struct that is null is null."""
+    column = table.column(path[0])
+    for name in path[1:]:
+        column = pc.struct_field(column, [name])
+    return column
+
+
+def as_texts(adds: Iterable[Add]) -> list[str]:
+    """Files as tasks of Spark's hand them back."""
+    return [msgspec.json.encode(add.to_dict()).decode() for add in adds]
+
+
+def from_text(text: str) -> Add:
+    """A file that a task handed back."""
+    return from_dict(Add, msgspec.json.decode(text))
+
+
+def as_changes(adds: Sequence[Add]) -> list[Cdc]:
+    """Files that were written for the change data feed, as the log has them."""
+    return [Cdc(add.path, add.size, add.partition_values) for add in adds]
+
+
+def count_rows(adds: Sequence[Add]) -> int:
+    """How many rows files hold, by their statistics."""
+    return sum(msgspec.json.decode(add.stats or "{}").get("numRecords", 0) for add in adds)

@@ -1,0 +1,1 @@
+"""Run UPDATE, DELETE and MERGE as Spark jobs."""

@@ -1,0 +1,1 @@
+"""Read a snapshot as a Spark DataFrame."""

@@ -1,0 +1,185 @@
+"""Which Spark session a lake uses: the one it was given, the one that is active, or one made on first use.
+
+A session that deltasql made is shared by all lakes of the process and stopped when the last of them closes. A session
+of the user's is never stopped.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deltasql.engines.spark.java import java_environment
+from deltasql.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_MOST_SHUFFLE_PARTITIONS = 8
+# Where Spark is set up from outside, by spark-submit or as a server, a session made here must not say otherwise.
+_SET_UP_OUTSIDE = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "PYSPARK_GATEWAY_PORT")
+
+
+class SparkSource:
+    """The session of one lake."""
+
+    def __init__(self, given: SparkSession | None = None) -> None:
+        if given is not None and not hasattr(type(given), "createDataFrame"):
+            raise UsageError(f"spark is a SparkSession, got {type(given).__name__}", value=given)
+        self._given = given
+        self._shares = False
+        self._closed = False
+
+    def get(self) -> SparkSession:
+        """The session to use now."""
+        if self._given is not None:
+            return self._given
+        if self._closed:
+            raise UsageError("the lake is closed: connect again")
+        with _shared.lock:
+            session = _active() or _shared.make()
+            if not self._shares and _shared.is_same(session):
+                self._shares = True
+                _shared.users += 1
+            return session
+
+    def close(self) -> None:
+        """Stop the session if deltasql made it and no other lake uses it."""
+        self._closed = True
+        with _shared.lock:
+            if self._shares:
+                self._shares = False
+                _shared.users -= 1
+                if not _shared.users:
+                    _shared.stop()
+
+
+def is_classic(session: SparkSession) -> bool:
+    """Does Spark run in this process's own JVM, and not behind Spark Connect?"""
+    return hasattr(session, "_jsparkSession")
+
+
+class _Shared:
+    """The session that deltasql made, if it did."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.users = 0
+        self._session: SparkSession | None = None
+        self._folder: Path | None = None
+
+    def make(self) -> SparkSession:
+        self._clean_up()  # after a session that somebody else has stopped
+        self._folder = Path(tempfile.mkdtemp(prefix="deltasql-spark-"))
+        try:
+            self._session = _new_session(self._folder)
+        except BaseException:
+            self._clean_up()
+            raise
+        return self._session
+
+    def is_same(self, session: SparkSession) -> bool:
+        """Is it this session, or another view of it? Sessions of one context begin and end together."""
+        own = self._session
+        return own is not None and (session is own or _context(session) is _context(own))
+
+    def stop(self) -> None:
+        if self._session is not None and not _is_stopped(self._session):
+            self._session.stop()
+        self._session = None
+        self._clean_up()
+
+    def _clean_up(self) -> None:
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+
+_shared = _Shared()
+
+
+def _active() -> SparkSession | None:
+    """The session of this thread, or else of this process."""
+    try:
+        from pyspark.errors import PySparkRuntimeError
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise UsageError("Spark is an extra that is not installed: pip install 'deltasql[spark]'") from None
+    try:
+        session = SparkSession.active()
+    except PySparkRuntimeError:
+        return None
+    return None if _is_stopped(session) else session
+
+
+def _context(session: SparkSession) -> Any:
+    """What its sessions share, where Spark runs in this process; a Connect session has nothing of the kind."""
+    return getattr(session, "_sc", session)
+
+
+def _is_stopped(session: SparkSession) -> bool:
+    return bool(getattr(session, "is_stopped", False)) or getattr(_context(session), "_jsc", session) is None
+
+
+# --- a session of our own
+
+
+def _new_session(folder: Path) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    if any(name in os.environ for name in _SET_UP_OUTSIDE):
+        return SparkSession.builder.getOrCreate()
+    java = java_environment(folder)
+    with _environment({"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}, java):
+        return SparkSession.builder.master("local[*]").appName("deltasql").config(map=_settings(folder)).getOrCreate()
+
+
+def _settings(folder: Path) -> dict[str, str]:
+    """Small and quiet, and nothing of it is left behind in the current directory."""
+    logging = folder / "log4j2.properties"
+    logging.write_text(_LOGGING, encoding="utf-8")
+    return {
+        "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder} -Dlog4j2.configurationFile={logging.as_uri()}",
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.shuffle.partitions": str(min(os.cpu_count() or 1, _MOST_SHUFFLE_PARTITIONS)),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+
+
+# The gateway's level is the root's, or it says on start that it is not.
+_LOGGING = """\
+rootLogger.level = error
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
+"""
+
+
+@contextmanager
+def _environment(defaults: dict[str, str], others: dict[str, str]) -> Iterator[None]:
+    """Variables that are set for a while: some where they are not set anyway, others in any case."""
+    wanted = {name: value for name, value in defaults.items() if name not in os.environ} | others
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -1,0 +1,1 @@
+"""Predicates: parsing, literals, bounds, file pruning and row filters. No I/O."""

@@ -1,0 +1,82 @@
+"""Streams that feed several tables: each batch is one transaction, which knows whether it was committed before."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from deltasql.errors import UsageError
+from deltasql.lake import Lake, connect
+from deltasql.lake.transaction import Transaction
+
+if TYPE_CHECKING:
+    from deltasql.engines.spark.spark_types import DataFrame
+
+_log = logging.getLogger(__name__)
+
+Rows = Callable[[Any], Any]
+Work = Callable[[Transaction, Any], None]
+
+
+def stream_to(
+    lake: Lake, query_name: str, tables: Mapping[str, Rows | None] | Work
+) -> Callable[[DataFrame, int], None]:
+    """What `writeStream.foreachBatch` is to call. Each batch goes to all tables in one transaction: `tables` says for
+    each what rows it gets of a batch (None for all of it), or is a function of the transaction and the batch that does
+    whatever is to be done.
+
+    A batch that was committed before is not committed again: the tables keep the name of the query and the number of
+    the batch. So a stream that begins anew, with another checkpoint, needs another name.
+    """
+    if not query_name or not isinstance(query_name, str):
+        raise UsageError(f"a stream is known by a name of its own, got {query_name!r}", value=query_name)
+    if not tables:
+        raise UsageError(f"the stream {query_name!r} feeds no table: name one, with what rows it gets")
+    return _Feed(lake, query_name, tables)
+
+
+class _Feed:
+    """Takes batches. It pickles, for a process that is not this one, and opens the lake there."""
+
+    def __init__(self, lake: Lake, query_name: str, tables: Mapping[str, Rows | None] | Work) -> None:
+        self._lake: Lake | None = lake
+        self._address: dict[str, Any] = {
+            "url": lake.dsn,
+            "config": lake.config_values(),
+            "storage_options": lake.storage_options,
+        }
+        self._name = query_name
+        self._tables = tables
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_lake": None}
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        if self._lake is not None:
+            self._take(self._lake, batch, batch_id)
+            return
+        with connect(**self._address, spark=batch.sparkSession) as lake:
+            self._take(lake, batch, batch_id)
+
+    def _take(self, lake: Lake, batch: DataFrame, batch_id: int) -> None:
+        if self._is_done(lake, batch_id):
+            _log.info("batch %d of stream %s was committed before", batch_id, self._name)
+            return
+        kept = batch.persist()
+        try:
+            with lake.begin(app=(self._name, batch_id)) as tx:
+                if callable(self._tables):
+                    self._tables(tx, kept)
+                    return
+                for name, rows in self._tables.items():
+                    tx.write(name, kept if rows is None else rows(kept))
+        finally:
+            kept.unpersist()
+
+    def _is_done(self, lake: Lake, batch_id: int) -> bool:
+        """Do all tables have it? The commit would find out as well, but after all the work."""
+        if callable(self._tables):
+            return False
+        versions = [lake.store.txn_version(lake.table(name).state(), self._name) for name in self._tables]
+        return all(version is not None and version >= batch_id for version in versions)

@@ -1,0 +1,1 @@
+"""One module per verb: create, write, change rows, alter, optimize, commit."""

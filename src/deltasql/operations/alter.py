@@ -1,0 +1,137 @@
+"""ALTER TABLE: new properties, constraints, columns and defaults of a table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from itertools import count
+from typing import Any
+
+import msgspec
+
+from deltasql.config import Config
+from deltasql.engines.arrow.write.align import violation
+from deltasql.errors import ValidationError
+from deltasql.operations.commit import MultiTableTransaction
+from deltasql.operations.write import fields_of, metadata_of
+from deltasql.protocol.actions import CommitInfo, Metadata
+from deltasql.protocol.constraints import CHECK
+from deltasql.protocol.features import grown, needed_features
+from deltasql.protocol.properties import canonical_properties
+from deltasql.protocol.schema import refuse_unchecked, schema_string, validate_schema
+from deltasql.protocol.schema_fit import DEFAULT, GENERATED, parse_struct
+from deltasql.protocol.table_changes import Reads, TableState
+
+_SHOWN = 3
+
+
+def set_properties(txn: MultiTableTransaction, state: TableState, properties: Mapping[str, str]) -> None:
+    """Give properties other values."""
+    Config({}, {}).override(properties)
+    given = canonical_properties(state.name, properties)
+    _refuse_constraints(state, given)
+    metadata = metadata_of(state)
+    after = _with(metadata, {**metadata.configuration, **given})
+    _stage(txn, state, after, CommitInfo("SET TBLPROPERTIES", {"properties": json.dumps(given)}))
+
+
+def add_constraint(txn: MultiTableTransaction, state: TableState, name: str, condition: str, rows: Any) -> None:
+    """Let every row satisfy a condition; those that are there (`rows`, a frame of Spark's) do so already."""
+    metadata = metadata_of(state)
+    key = f"{CHECK}{name.lower()}"
+    if key in metadata.configuration:
+        raise ValidationError(f"table {state.name} has a constraint {name!r} already: drop it first", table=state.name)
+    broken = rows.where(f"NOT coalesce(({condition}), false)")
+    found = broken.limit(_SHOWN).collect()
+    if found:
+        raise violation(name, state.name, broken.count(), [row.asDict() for row in found])
+    after = _with(metadata, {**metadata.configuration, key: condition})
+    _stage(txn, state, after, CommitInfo("ADD CONSTRAINT", {"name": name, "expr": condition}), Reads(whole_table=True))
+
+
+def drop_constraint(txn: MultiTableTransaction, state: TableState, name: str) -> None:
+    """Let rows be what a constraint did not allow."""
+    metadata = metadata_of(state)
+    key = f"{CHECK}{name.lower()}"
+    if key not in metadata.configuration:
+        known = [k.removeprefix(CHECK) for k in metadata.configuration if k.startswith(CHECK)]
+        hint = f"there are {', '.join(known)}" if known else "there are none"
+        raise ValidationError(f"table {state.name} has no constraint {name!r}: {hint}", table=state.name, value=name)
+    after = _with(metadata, {k: v for k, v in metadata.configuration.items() if k != key})
+    _stage(txn, state, after, CommitInfo("DROP CONSTRAINT", {"name": name}))
+
+
+def has_constraint(state: TableState, name: str) -> bool:
+    """Is there a constraint of that name?"""
+    return f"{CHECK}{name.lower()}" in metadata_of(state).configuration
+
+
+def free_constraint(state: TableState) -> str:
+    """A name that no constraint has."""
+    return next(name for name in (f"check_{n}" for n in count(1)) if not has_constraint(state, name))
+
+
+def set_default(txn: MultiTableTransaction, state: TableState, column: str, text: str | None) -> None:
+    """Let rows that come without a value have one; None: let them have none."""
+    metadata, fields = metadata_of(state), fields_of(state)
+    field = next((one for one in fields if one["name"].lower() == column.lower()), None)
+    if field is None:
+        known = ", ".join(one["name"] for one in fields)
+        raise ValidationError(
+            f"table {state.name} has no column {column!r}: there are {known}", table=state.name, value=column
+        )
+    if GENERATED in (field.get("metadata") or {}):
+        raise ValidationError(
+            f"table {state.name}: {column!r} is a generated column and has no default", table=state.name, value=column
+        )
+    kept = {key: value for key, value in (field.get("metadata") or {}).items() if key != DEFAULT}
+    field["metadata"] = kept if text is None else {**kept, DEFAULT: text}
+    after = msgspec.structs.replace(
+        metadata, schema_string=schema_string(json.dumps({"type": "struct", "fields": fields}), table=state.name)
+    )
+    validate_schema(after.schema_string, metadata.partition_columns, state.name)
+    _stage(txn, state, after, CommitInfo("CHANGE COLUMN", {"column": json.dumps(field)}))
+
+
+def add_columns(txn: MultiTableTransaction, state: TableState, columns: Sequence[str]) -> None:
+    """Add columns, which are null in the rows that are there."""
+    metadata = metadata_of(state)
+    fields = fields_of(state)
+    added = schema_string(", ".join(columns), table=state.name)
+    refuse_unchecked(added, state.name)
+    new = parse_struct(added)["fields"]
+    for one in new:
+        if not one.get("nullable", True):
+            raise ValidationError(
+                f"table {state.name}: the new column {one['name']!r} is NOT NULL, and null in the rows that are there: "
+                f"add it without, then fill it",
+                table=state.name,
+                value=one["name"],
+            )
+    text = schema_string(json.dumps({"type": "struct", "fields": [*fields, *new]}), table=state.name)
+    validate_schema(text, metadata.partition_columns, state.name)
+    after = msgspec.structs.replace(metadata, schema_string=text)
+    info = CommitInfo("ADD COLUMNS", {"columns": json.dumps([{"column": one} for one in new])})
+    _stage(txn, state, after, info)
+
+
+def _with(metadata: Metadata, configuration: Mapping[str, str]) -> Metadata:
+    return msgspec.structs.replace(metadata, configuration=dict(configuration))
+
+
+def _refuse_constraints(state: TableState, properties: Mapping[str, str]) -> None:
+    for key in properties:
+        if key.startswith(CHECK):
+            raise ValidationError(
+                f"table {state.name}: {key} is a constraint, which rows must be checked for: use ADD CONSTRAINT",
+                table=state.name,
+                value=key,
+            )
+
+
+def _stage(
+    txn: MultiTableTransaction, state: TableState, metadata: Metadata, info: CommitInfo, reads: Reads | None = None
+) -> None:
+    needed = needed_features(metadata.configuration, metadata.schema_string)
+    txn.reshape(state, metadata, grown(state.protocol, needed, state.name))
+    txn.stage_on(state, [info], reads=reads)

@@ -1,0 +1,76 @@
+"""What history tells of a statement, in the words of Delta's own Spark."""
+
+from __future__ import annotations
+
+from deltasql.engines.arrow.write.file_writer import count_rows
+from deltasql.engines.row_change import DELETE, INSERT, MERGE, UNMATCHED, UPDATE, WRITE, Changed
+
+
+def metrics_of(operation: str, changed: Changed, milliseconds: float) -> dict[str, str]:
+    """How many rows and files a statement changed, and how long that took."""
+    if operation == WRITE:
+        written = {
+            "numFiles": len(changed.added),
+            "numOutputRows": changed.counts.get(INSERT, 0),
+            "numOutputBytes": sum(add.size for add in changed.added),
+        }
+        return {key: str(value) for key, value in written.items()}
+    spent = {"executionTimeMs": milliseconds, "scanTimeMs": changed.scan_ms}
+    spent["rewriteTimeMs"] = milliseconds - changed.scan_ms - changed.source_ms
+    if operation == MERGE:
+        spent["materializeSourceTimeMs"] = changed.source_ms
+    found = _merged(changed) if operation == MERGE else _changed(operation, changed)
+    found |= _vectors("numTargetDeletionVectors" if operation == MERGE else "numDeletionVectors", changed)
+    return {key: str(int(value)) for key, value in (found | spent).items()}
+
+
+def _changed(operation: str, changed: Changed) -> dict[str, int | float]:
+    rows = {UPDATE: "numUpdatedRows", DELETE: "numDeletedRows"}[operation]
+    return {
+        **({rows: changed.counts[operation]} if operation in changed.counts else {}),
+        "numCopiedRows": count_rows(changed.kept),
+        "numAddedChangeFiles": len(changed.changes),
+        **_files("num{}Files", "num{}Bytes", changed),
+    }
+
+
+def _merged(changed: Changed) -> dict[str, int | float]:
+    counts, copied = changed.counts, count_rows(changed.kept)
+    found: dict[str, int | float] = {
+        "numSourceRows": changed.source_rows,
+        "numTargetRowsInserted": counts.get(INSERT, 0),
+        "numTargetRowsCopied": copied,
+        "numOutputRows": counts.get(INSERT, 0) + counts.get(UPDATE, 0) + copied,
+        "numTargetChangeFilesAdded": len(changed.changes),
+        **_files("numTargetFiles{}", "numTargetBytes{}", changed),
+    }
+    for action, done in ((UPDATE, "Updated"), (DELETE, "Deleted")):
+        rows, alone = counts.get(action, 0), counts.get(UNMATCHED[action], 0)
+        found |= {
+            f"numTargetRows{done}": rows,
+            f"numTargetRowsMatched{done}": rows - alone,
+            f"numTargetRowsNotMatchedBySource{done}": alone,
+        }
+    return found
+
+
+def _files(count: str, size: str, changed: Changed) -> dict[str, int]:
+    """Files that came and went; those that got deletion vectors did neither."""
+    files = [*changed.added, *changed.kept]
+    stayed = sum(add.size for add in changed.marked)
+    return {
+        count.format("Added"): len(files),
+        count.format("Removed"): changed.gone.num_rows - len(changed.marked),
+        size.format("Added"): sum(add.size for add in files),
+        size.format("Removed"): sum(changed.gone["size"].to_pylist()) - stayed,
+    }
+
+
+def _vectors(name: str, changed: Changed) -> dict[str, int]:
+    marked = changed.gone.filter(changed.gone["deletion_vector"].is_valid())
+    before, after = set(marked["path"].to_pylist()), {add.path for add in changed.marked}
+    return {
+        f"{name}Added": len(after - before),
+        f"{name}Updated": len(after & before),
+        f"{name}Removed": len(before - after),
+    }

@@ -1,0 +1,181 @@
+"""Compaction: the same rows in fewer files."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import msgspec
+import pyarrow as pa
+
+from deltasql.config import size
+from deltasql.engines.arrow.write.compact import Piece, bins, partition_of, pieces, rewrite
+from deltasql.engines.arrow.write.constraint_checks import exact_filter
+from deltasql.engines.arrow.write.file_writer import FilePlan, count_rows
+from deltasql.engines.arrow.write.mark_rows import live_rows
+from deltasql.engines.arrow.write.replace_where import carve_partitions
+from deltasql.errors import StorageError, UnsupportedFeature, UsageError
+from deltasql.operations.commit import MultiTableTransaction
+from deltasql.operations.write import TableWriter, metadata_of, removal_of
+from deltasql.progress import Report, counted, showing
+from deltasql.protocol.actions import Add, CommitInfo, Metadata, Protocol, Remove
+from deltasql.protocol.table_changes import TableState
+from deltasql.store import Snapshot
+from deltasql.store.read.log_reader import parse_where
+
+if TYPE_CHECKING:
+    from deltasql.engines.spark.spark_types import SparkSession
+
+OPTIMIZE = "OPTIMIZE"
+_HERE_BYTES = 512 << 20
+"""What is written anew in this process; more is Spark's work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """What is asked of a compaction."""
+
+    where: str | None = None
+    """Only files that may hold such rows, by their partition values and statistics."""
+    zorder_by: Sequence[str] | None = None
+    target_size: int | str | None = None
+
+    def target(self, table: str, usual: int) -> int:
+        """How large files should become; what cannot be done is refused."""
+        if self.zorder_by:
+            raise UnsupportedFeature(
+                f"table {table}: this release of deltasql does not order rows by several columns (zorder_by): leave it "
+                f"out to compact files as they are",
+                table=table,
+            )
+        try:
+            return usual if self.target_size is None else size(self.target_size)
+        except ValueError as error:
+            text = f"table {table}: target_size is {error}, got {self.target_size!r}"
+            raise UsageError(text, table=table, value=self.target_size) from None
+
+
+class Compactor:
+    """Compacts the tables of a store."""
+
+    def __init__(self, writer: TableWriter, options: Mapping[str, str], spark: Callable[[], SparkSession]) -> None:
+        self._writer = writer
+        self._options = options
+        self._spark = spark
+
+    def compact(self, txn: MultiTableTransaction, state: TableState, asked: Compaction) -> dict[str, str]:
+        """Write the files anew, and stage what commits them; what was done, nothing if there is nothing to do."""
+        began = time.monotonic()
+        state = txn.seen(state)
+        metadata = metadata_of(state)
+        config = self._writer.config_of(metadata)
+        target = asked.target(state.name, config["writer.target_file_size"])
+        snapshot = self._candidates(txn, state, metadata, asked.where)
+        files = snapshot.files
+        found = pieces(files, config["optimize.deleted_share"])
+        if not bins(found, target):
+            return {}
+        plan = self._writer.begin(txn, state, metadata)
+        with showing(config["progress"], f"optimize {state.name}") as report:
+            compacted = self._compacted(snapshot, found, target, plan, report)
+        gone, adds = files.take(pa.array(compacted.places, pa.int64())), compacted.adds
+        _check_rows(gone, adds, state.name)
+        removes = [msgspec.structs.replace(remove, data_change=False) for remove in removal_of(gone)]
+        metrics = _metrics(removes, adds, (time.monotonic() - began) * 1000)
+        shown = json.dumps([] if asked.where is None else [asked.where], ensure_ascii=False)
+        info = CommitInfo(OPTIMIZE, {"predicate": shown, "zOrderBy": "[]"}, metrics)
+        txn.stage_on(state, [*adds, *removes, info], written=[add.path for add in compacted.written])
+        return metrics
+
+    def _candidates(
+        self, txn: MultiTableTransaction, state: TableState, metadata: Metadata, where: str | None
+    ) -> Snapshot:
+        """The files that may hold rows for which a condition is true. What it says of partitions is certain."""
+        predicate = parse_where(where, state)
+        files = txn.files(state, predicate)
+        protocol = state.protocol or Protocol()
+        snapshot = Snapshot(state.table_id, state.name, state.version, metadata, protocol, files, state.location)
+        certain = predicate.partition_part() if predicate is not None else None
+        if predicate is None or certain is None or not files.num_rows:
+            return snapshot
+        text = predicate.text if predicate.partition_only else certain.text
+        chosen = exact_filter(text, metadata.schema_string, state.name)
+        if chosen is not None:
+            return replace(snapshot, files=carve_partitions(snapshot, chosen).gone)
+        spark = self._spark()
+        from deltasql.engines.spark.partition_filter import matching
+
+        return replace(snapshot, files=matching(spark, snapshot, text))
+
+    def _compacted(
+        self, snapshot: Snapshot, found: Sequence[Piece], target: int, plan: FilePlan, report: Report | None
+    ) -> _Compacted:
+        """Rows may take less room together than they did apart: as long as two new files fit into one, they become one.
+        So the next compaction has nothing to do."""
+        left, new, written = list(found), dict[tuple[int, ...], list[Add]](), list[Add]()
+        while groups := bins(left, target):
+            places = [tuple(place for piece in group for place in piece.places) for group in groups]
+            parts = [replace(snapshot, files=snapshot.files.take(pa.array(one, pa.int64()))) for one in places]
+            done = {piece.places for group in groups for piece in group}
+            left = [piece for piece in left if piece.places not in done]
+            new = {key: adds for key, adds in new.items() if key not in done}
+            for key, adds in zip(places, self._rewrite(parts, plan, report), strict=True):
+                new[key] = adds
+                written += adds
+                left += [Piece(key, partition_of(add.partition_values), add.size) for add in adds]
+        kept = [add for adds in new.values() for add in adds]
+        return _Compacted([place for key in new for place in key], kept, written)
+
+    def _rewrite(self, parts: Sequence[Snapshot], plan: FilePlan, report: Report | None) -> list[list[Add]]:
+        if sum(sum(part.files["size"].to_pylist()) for part in parts) > _HERE_BYTES:
+            from deltasql.engines.spark.frame_compact import rewrite_by_spark
+
+            return rewrite_by_spark(self._spark(), parts, plan, report)
+        adds: list[list[Add]] = []
+        with ThreadPoolExecutor(min(len(parts), pa.cpu_count()), "deltasql-optimize") as pool:
+            for done, found in enumerate(pool.map(lambda part: rewrite(part, self._options, plan), parts), 1):
+                adds.append(found)
+                if report is not None:
+                    report(f"{counted(done)} of {len(parts)}", done, len(parts))
+        return adds
+
+
+@dataclass(frozen=True, slots=True)
+class _Compacted:
+    """What became of files, by their places: the new ones, and all that were written on the way."""
+
+    places: Sequence[int]
+    adds: Sequence[Add]
+    written: Sequence[Add]
+
+
+def _check_rows(gone: pa.Table, adds: Sequence[Add], table: str) -> None:
+    """What is committed here is believed to change nothing: so it is counted."""
+    before = live_rows(gone)
+    known = [count for count in before if count is not None]
+    if len(known) == len(before) and sum(known) != count_rows(adds):
+        raise StorageError(
+            f"table {table}: files that have {sum(known)} rows by the log had {count_rows(adds)} when they were read: "
+            f"nothing was changed"
+        )
+
+
+def _metrics(removes: Sequence[Remove], adds: Sequence[Add], milliseconds: float) -> dict[str, str]:
+    """As Delta's own Spark writes them."""
+    sizes = sorted(add.size for add in adds)
+    found = {
+        "numRemovedFiles": len(removes),
+        "numAddedFiles": len(adds),
+        "numRemovedBytes": sum(remove.size or 0 for remove in removes),
+        "numAddedBytes": sum(sizes),
+        "numDeletionVectorsRemoved": sum(remove.deletion_vector is not None for remove in removes),
+        "minFileSize": sizes[0] if sizes else 0,
+        "p50FileSize": sizes[len(sizes) // 2] if sizes else 0,
+        "maxFileSize": sizes[-1] if sizes else 0,
+        "executionTimeMs": int(milliseconds),
+    }
+    return {key: str(value) for key, value in found.items()}

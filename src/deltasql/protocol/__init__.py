@@ -1,0 +1,1 @@
+"""Delta's rules without I/O: values in, values or errors out."""

@@ -1,0 +1,93 @@
+"""What every row of a table must satisfy: as conditions in Spark's SQL, each with the name that an error gives it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from deltasql.protocol.schema import DeltaType, Json
+from deltasql.protocol.schema_fit import GENERATED
+
+CHECK = "delta.constraints."
+_INVARIANT = "delta.invariants"
+_CHAR_METADATA = "__CHAR_VARCHAR_TYPE_STRING"
+_LENGTH = re.compile(r"(?:var)?char\(\s*(\d+)\s*\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """A condition that is true of every row. False breaks it, and so does null, as in Delta."""
+
+    name: str
+    sql: str
+
+
+def not_null(schema: Json) -> list[Constraint]:
+    """What must be there."""
+    return list(_not_null(schema["fields"], "", ""))
+
+
+def conditions(schema: Json, configuration: Mapping[str, str]) -> list[Constraint]:
+    """What else must be true of a row, but for the values of generated columns."""
+    found = [constraint for field in schema["fields"] for constraint in _of_column(field)]
+    for key in sorted(configuration):
+        if key.startswith(CHECK):
+            found.append(Constraint(key.removeprefix(CHECK), configuration[key]))
+    return found
+
+
+def replacing(where: str) -> Constraint:
+    """Rows that take the place of those for which a condition is true must be such rows."""
+    return Constraint(f"overwrite where {where}", where)
+
+
+def has_generated(schema: Json) -> bool:
+    """Is there a column whose values follow from others?"""
+    return any(GENERATED in (field.get("metadata") or {}) for field in schema["fields"])
+
+
+def quoted(name: str) -> str:
+    """A column's name in Spark's SQL."""
+    return f"`{name.replace('`', '``')}`"
+
+
+def _of_column(field: Json) -> Iterator[Constraint]:
+    metadata = field.get("metadata") or {}
+    name = quoted(field["name"])
+    if _INVARIANT in metadata:
+        yield Constraint(f"invariant of {field['name']}", _invariant(metadata[_INVARIANT]))
+    limit = _LENGTH.fullmatch(str(metadata.get(_CHAR_METADATA, "")))
+    if limit:
+        yield Constraint(f"{field['name']} {limit[0].upper()}", f"{name} IS NULL OR length({name}) <= {limit[1]}")
+
+
+def _invariant(text: str) -> str:
+    found = json.loads(text)
+    return str(found["expression"]["expression"])
+
+
+def _not_null(fields: list[Json], parent: str, path: str) -> Iterator[Constraint]:
+    """NOT NULL columns; a field is only asked of a struct that is there."""
+    for field in fields:
+        sql = f"{parent}{quoted(field['name'])}"
+        name = f"{path}{field['name']}"
+        absent = f"{parent.removesuffix('.')} IS NULL OR " if parent else ""
+        if not field.get("nullable", True):
+            yield Constraint(f"{name} NOT NULL", f"{absent}{sql} IS NOT NULL")
+        yield from _inside(field["type"], sql, name, absent)
+
+
+def _inside(type_: DeltaType, sql: str, name: str, absent: str) -> Iterator[Constraint]:
+    if isinstance(type_, str):
+        return
+    if type_["type"] == "struct":
+        for inner in _not_null(type_["fields"], f"{sql}.", f"{name}."):
+            yield Constraint(inner.name, f"{absent}{inner.sql}")
+    elif not type_.get("containsNull", True):
+        yield Constraint(f"elements of {name} NOT NULL", f"{sql} IS NULL OR NOT exists({sql}, x -> x IS NULL)")
+    elif not type_.get("valueContainsNull", True):
+        yield Constraint(
+            f"values of {name} NOT NULL", f"{sql} IS NULL OR NOT exists(map_values({sql}), x -> x IS NULL)"
+        )

@@ -1,0 +1,296 @@
+"""Spark's DDL for columns, read into Delta's JSON types.
+
+The only reader of schemas that needs sqlglot, which takes a third of a second to import: `core.schema` imports this
+module when it meets DDL.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+import sqlglot
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.errors import SqlglotError
+
+from deltasql.errors import UnsupportedFeature, ValidationError
+from deltasql.protocol.schema import (
+    DeltaType,
+    Json,
+    array_type,
+    invalid,
+    inverted,
+    join_path,
+    map_type,
+    struct_field,
+    struct_type,
+    unsupported,
+)
+
+_DDL = inverted(
+    {
+        "byte": "BYTE|TINYINT",
+        "short": "SHORT|SMALLINT",
+        "integer": "INT|INTEGER",
+        "long": "LONG|BIGINT",
+        "float": "FLOAT|REAL",
+        "double": "DOUBLE|DOUBLE PRECISION",
+        "string": "STRING|TEXT",
+        "binary": "BINARY|BYTEA",
+        "boolean": "BOOLEAN",
+        "date": "DATE",
+        "timestamp": "TIMESTAMP|TIMESTAMP_LTZ",
+        "timestamp_ntz": "TIMESTAMP_NTZ",
+        "void": "VOID",
+    }
+)
+_DDL_DECIMAL = ("DECIMAL", "NUMERIC", "DEC")
+_DDL_CHAR = ("VARCHAR", "CHARACTER VARYING", "CHAR", "CHARACTER")
+_DDL_NESTED = ("ARRAY", "MAP", "STRUCT")
+_DDL_REFUSED = ("VARIANT", "INTERVAL", "TIME", "GEOMETRY", "GEOGRAPHY")
+_CONSTRAINTS = ("PRIMARY KEY", "FOREIGN KEY", "UNIQUE", "CHECK", "REFERENCES", "CONSTRAINT")
+
+
+_END = "the end"
+
+
+class _Token(NamedTuple):
+    text: str
+    word: str  # in upper case; empty for strings and for names in backticks
+    kind: str
+    start: int
+    end: int
+
+
+def _tokens(text: str) -> list[_Token]:
+    # In parentheses no word is taken for a command, and the newline ends a comment on the last line.
+    _, *tokens, last = Dialect.get_or_raise("spark").tokenize(f"({text}\n)")
+    if last.start != len(text) + 2:
+        raise SqlglotError("a comment is left open")
+    found = [_Token(t.text, t.text.upper(), t.token_type.name, t.start - 1, t.end) for t in tokens]
+    quoted = ("IDENTIFIER", "STRING")
+    return [
+        *(t._replace(word="") if t.kind in quoted else t for t in found),
+        _Token(_END, _END, _END, len(text), len(text)),
+    ]
+
+
+def _is_expression(text: str) -> bool:
+    try:
+        return bool(text) and sqlglot.parse_one(f"SELECT ({text}\n)", dialect="spark") is not None
+    except SqlglotError:
+        return False
+
+
+class Ddl:
+    """A column list in Spark's DDL.
+
+    Read from sqlglot's tokens rather than its trees: tokens know where they stand, and the expressions of
+    DEFAULT and GENERATED have to be kept as they were written.
+    """
+
+    def __init__(self, text: str, table: str | None) -> None:
+        self.text, self.table, self.at = text, table, 0
+        try:
+            self.tokens = _tokens(text)
+        except SqlglotError:
+            raise invalid(f"DDL: is a quote or a comment left open? {text[:120]!r}", table, text) from None
+
+    def columns(self) -> list[Json]:
+        fields = self._list(lambda: self._column("")) if len(self.tokens) > 1 else []
+        self._expect(_END)
+        return fields
+
+    def _peek(self, offset: int = 0) -> _Token:
+        return self.tokens[min(self.at + offset, len(self.tokens) - 1)]
+
+    def _take(self) -> _Token:
+        self.at += 1
+        return self.tokens[self.at - 1]
+
+    def _accept(self, *words: str) -> bool:
+        found = all(self._peek(offset).word == word for offset, word in enumerate(words))
+        self.at += len(words) * found
+        return found
+
+    def _expect(self, word: str) -> None:
+        if not self._accept(word):
+            raise self._unexpected(f"a comma or {word}" if word == _END else repr(word))
+
+    def _list(self, item: Callable[[], Any]) -> list[Any]:
+        items = [item()]
+        while self._accept(","):
+            items.append(item())
+        return items
+
+    def _where(self) -> str:
+        before = self.text[: self._peek().start]
+        return f"line {before.count(chr(10)) + 1}, column {len(before) - before.rfind(chr(10))}"
+
+    def _unexpected(self, wanted: str) -> ValidationError:
+        got = _END if self._peek().kind == _END else repr(self._peek().text)
+        return invalid(f"DDL: expected {wanted} at {self._where()}, got {got}", self.table, self.text)
+
+    def _column(self, path: str) -> Json:
+        if not path:
+            self._refuse_table_constraint()
+        name = self._name()
+        self._accept(":")
+        type_ = self._type(join_path(path, name))
+        nullable = True
+        metadata: Json = {}
+        while self._peek().word not in (",", ">", _END):
+            if self._accept("NOT", "NULL"):
+                nullable = False
+            else:
+                metadata.update(self._clause(join_path(path, name), nested=bool(path)))
+        return struct_field(name, type_, nullable, metadata)
+
+    def _name(self) -> str:
+        token = self._peek()
+        if token.kind != "IDENTIFIER" and not re.fullmatch(r"\w+", token.word):
+            raise self._unexpected("a column name (in backticks when it is not a plain word)")
+        return self._take().text
+
+    def _refuse_table_constraint(self) -> None:
+        word, following, third = (self._peek(offset).word for offset in range(3))
+        named = word == "CONSTRAINT" and third in _CONSTRAINTS
+        keyed = word in ("PRIMARY KEY", "FOREIGN KEY")
+        if named or keyed or (word in ("UNIQUE", "CHECK") and following == "("):
+            raise self._constraint(third if named else word)
+
+    def _constraint(self, word: str) -> UnsupportedFeature:
+        hint = "Delta tables have no keys: leave it out, and MERGE on the key columns to keep rows unique"
+        if word == "CHECK":
+            hint = 'give it to create_table as constraints={"name": "condition"}'
+        return unsupported(f"DDL: {word} at {self._where()} is not supported: {hint}", self.table, word)
+
+    def _clause(self, column: str, *, nested: bool) -> Json:
+        """One clause after a column's type, as field metadata."""
+        word = self._peek().word
+        if self._accept("COMMENT"):
+            return {"comment": self._string()}
+        if nested:
+            raise self._unexpected("NOT NULL, COMMENT, a comma or '>'")
+        if self._accept("DEFAULT"):
+            return {"CURRENT_DEFAULT": self._expression(column, self._at_end_of_default)}
+        if word == "GENERATED":
+            return {"delta.generationExpression": self._generated(column)}
+        if word in _CONSTRAINTS:
+            raise self._constraint(self._peek(2).word if word == "CONSTRAINT" else word)
+        raise self._unexpected("NOT NULL, COMMENT, DEFAULT, GENERATED ALWAYS AS, a comma or the end")
+
+    def _generated(self, column: str) -> str:
+        where = self._where()
+        by_default = self._accept("GENERATED", "BY", "DEFAULT", "AS")
+        if not (by_default or self._accept("GENERATED", "ALWAYS", "AS")):
+            raise self._unexpected("GENERATED ALWAYS AS (expression)")
+        if by_default or self._peek().word == "IDENTITY":
+            raise unsupported(
+                f"DDL: the IDENTITY column {column!r} at {where} is not supported: number the rows in the "
+                f"job that writes them, or use a uuid",
+                self.table,
+                "identityColumns",
+            )
+        self._expect("(")
+        text = self._expression(column, lambda: self._peek().word == ")")
+        self._expect(")")
+        return text
+
+    def _at_end_of_default(self) -> bool:
+        word, before = self._peek().word, self._peek(-1).word
+        not_null = word == "NOT" and self._peek(1).word == "NULL" and before != "IS"
+        return not_null or word in (",", _END, "COMMENT", "GENERATED", *_CONSTRAINTS)
+
+    def _expression(self, column: str, ended: Callable[[], bool]) -> str:
+        """The text of a SQL expression up to where it ends outside parentheses."""
+        where, start, depth = self._where(), self.at, 0
+        while self._peek().kind != _END and (depth or not ended()):
+            depth += {"(": 1, ")": -1}.get(self._take().word, 0)
+        text = self.text[self.tokens[start].start : self.tokens[self.at - 1].end]
+        if not _is_expression(text):
+            problem = f"DDL: column {column!r} lacks a SQL expression at {where}, got {text!r}"
+            raise invalid(problem, self.table, text)
+        return text
+
+    def _string(self) -> str:
+        if self._peek().kind != "STRING":
+            raise self._unexpected("a string in quotes")
+        last = self._take()
+        text = last.text
+        while self._peek().kind == "STRING":
+            # 'it''s' comes as two strings that touch.
+            touching = self._peek().start == last.end
+            last = self._take()
+            text += ("'" if touching else "") + last.text
+        return text
+
+    def _type(self, path: str) -> DeltaType:
+        word = self._peek().word
+        if word in _DDL:
+            self._take()
+            return _DDL[word]
+        if word in _DDL_DECIMAL:
+            return self._decimal()
+        if word in _DDL_CHAR:
+            return self._char()
+        if word in _DDL_NESTED:
+            return self._nested(path)
+        raise self._unknown_type(word, path)
+
+    def _unknown_type(self, word: str, path: str) -> ValidationError | UnsupportedFeature:
+        if word in _DDL_REFUSED:
+            return unsupported(
+                f"DDL: column {path!r} at {self._where()} is of type {word}, which this release of deltasql "
+                f"does not know: store it as STRING or BINARY",
+                self.table,
+                word.lower(),
+            )
+        near = get_close_matches(word, [*_DDL, *_DDL_DECIMAL, *_DDL_CHAR, *_DDL_NESTED], n=1)
+        return self._unexpected(f"a type for column {path!r}{f' (did you mean {near[0]}?)' if near else ''}")
+
+    def _numbers(self) -> list[int]:
+        if not self._accept("("):
+            return []
+        numbers = self._list(self._number)
+        self._expect(")")
+        return numbers
+
+    def _number(self) -> int:
+        if not self._peek().word.isdecimal():
+            raise self._unexpected("a whole number")
+        return int(self._take().text)
+
+    def _decimal(self) -> str:
+        where, word = self._where(), self._take().text
+        numbers = self._numbers() or [10]
+        if len(numbers) > 2:
+            raise invalid(f"DDL: {word} at {where} is {word}(precision, scale)", self.table, word)
+        return f"decimal({numbers[0]},{numbers[1] if len(numbers) == 2 else 0})"
+
+    def _char(self) -> str:
+        where, word = self._where(), self._take().word
+        length = self._numbers()
+        if len(length) != 1:
+            raise invalid(
+                f"DDL: {word} at {where} takes a length, as in {word}(10): without a limit it is STRING",
+                self.table,
+                word,
+            )
+        return f"{'varchar' if 'VAR' in word else 'char'}({length[0]})"
+
+    def _nested(self, path: str) -> DeltaType:
+        kind = self._take().word
+        self._expect("<")
+        if kind == "ARRAY":
+            type_ = array_type(self._type(join_path(path, "element")))
+        elif kind == "MAP":
+            key = self._type(join_path(path, "key"))
+            self._expect(",")
+            type_ = map_type(key, self._type(join_path(path, "value")))
+        else:
+            type_ = struct_type(self._list(lambda: self._column(path)))
+        self._expect(">")
+        return type_

@@ -1,0 +1,204 @@
+"""Do rows of one schema fit a table of another, and what is the table's schema once they are written?
+
+Columns are matched by name whatever their case and order. What does not fit is told all at once, so that a user mends
+it in one go.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any
+
+from deltasql.errors import ValidationError
+from deltasql.protocol.schema import DeltaType, Json, join_path, struct_type
+
+GENERATED = "delta.generationExpression"
+DEFAULT = "CURRENT_DEFAULT"
+
+_INTEGERS = {"byte": 3, "short": 5, "integer": 10, "long": 19}
+"""The integers from narrow to wide, with the decimal digits that each needs."""
+_DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
+_NUMBER = re.compile(r"byte|short|integer|long|float|double|decimal(\(.*\))?")
+_TIMES = {"date", "timestamp", "timestamp_ntz"}
+_EXACT = {"float": {"byte", "short"}, "double": {"byte", "short", "integer", "float"}}
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How given columns become a table's."""
+
+    schema: Json
+    """The table's schema with the columns that were added to it."""
+    sources: Mapping[str, str]
+    """The given column of each column of the table that has one."""
+    narrowed: tuple[str, ...] = ()
+    """Columns whose given type is wider: each value must be looked at."""
+    assigned: tuple[str, ...] = ()
+    """Columns that take values of another type by a cast: each must be one that the column can hold."""
+    added: tuple[str, ...] = ()
+    """Columns, nested ones included, that the table did not have."""
+
+    @property
+    def absent(self) -> list[Json]:
+        """The fields that no given column fills."""
+        return [f for f in self.schema["fields"] if f["name"] not in self.sources]
+
+
+def fit(given: Json, table: Json, *, name: str, merge: bool = False, assign: bool = False) -> Fit:
+    """Match the columns of some rows with a table's; raises with every difference if they do not fit. `assign` takes
+    what SQL casts when it is assigned: numbers, times and texts of other types."""
+    matching = _Matching(merge, assign)
+    fields = matching.struct(given["fields"], table["fields"], "")
+    if matching.problems:
+        lines = "\n".join(f"  - {problem}" for problem in matching.problems)
+        raise ValidationError(f"table {name}: the rows do not fit the schema:\n{lines}", table=name)
+    known = {f["name"].lower(): f["name"] for f in given["fields"]}
+    sources = {f["name"]: known[f["name"].lower()] for f in fields if f["name"].lower() in known}
+    lists = (matching.narrowed, matching.assigned, matching.added)
+    return Fit(struct_type(fields), sources, *map(tuple, lists))
+
+
+@dataclass(slots=True)
+class _Matching:
+    merge: bool
+    assign: bool = False
+    problems: list[str] = field(default_factory=list)
+    assigned: list[str] = field(default_factory=list)
+    narrowed: list[str] = field(default_factory=list)
+    added: list[str] = field(default_factory=list)
+
+    def struct(self, given: list[Json], table: list[Json], path: str) -> list[Json]:
+        """The fields of a struct, or of the table, once rows with the given ones are in it."""
+        found: dict[str, Json] = {}
+        for one in given:
+            twin = found.setdefault(one["name"].lower(), one)
+            if twin is not one:
+                names = f"{join_path(path, twin['name'])!r} and {join_path(path, one['name'])!r}"
+                self.problems.append(f"the columns {names} differ at most in case: rename one")
+        fields = [self._field(found.pop(f["name"].lower(), None), f, path) for f in table]
+        return fields + [self._new(one, table, path) for one in found.values()]
+
+    def _field(self, given: Json | None, table: Json, path: str) -> Json:
+        place = join_path(path, table["name"])
+        if given is None:
+            filled = not path and {GENERATED, DEFAULT} & (table.get("metadata") or {}).keys()
+            if not table.get("nullable", True) and not filled:
+                self.problems.append(f"column {place!r} is missing, and NOT NULL in the table")
+            return table
+        return {**table, "type": self.type(given["type"], table["type"], place)}
+
+    def _new(self, given: Json, table: list[Json], path: str) -> Json:
+        place = join_path(path, given["name"])
+        if not self.merge:
+            near = get_close_matches(given["name"].lower(), [f["name"].lower() for f in table], n=1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            self.problems.append(
+                f"column {place!r} ({shown(given['type'])}) is not in the table: {hint}"
+                f"leave it out, or let it be added with merge_schema=True"
+            )
+        elif _has_void(given["type"]):
+            self.problems.append(f"column {place!r} is new and has no type, only nulls: cast it to one")
+        self.added.append(place)
+        return {"name": given["name"], "type": nullable(given["type"]), "nullable": True, "metadata": {}}
+
+    def type(self, given: DeltaType, table: DeltaType, path: str) -> DeltaType:
+        """The table's type, with what a nested one gained; what does not fit is noted."""
+        if isinstance(given, str) or isinstance(table, str) or given["type"] != table["type"]:
+            self._primitive(given, table, path)
+            return table
+        if table["type"] == "struct":
+            return struct_type(self.struct(given["fields"], table["fields"], path))
+        inner = [part for part in ("element", "key", "value") if f"{part}Type" in table]
+        types = {f"{p}Type": self.type(given[f"{p}Type"], table[f"{p}Type"], join_path(path, p)) for p in inner}
+        return {**table, **types}
+
+    def _primitive(self, given: DeltaType, table: DeltaType, path: str) -> None:
+        if isinstance(given, str) and isinstance(table, str):
+            if _holds(table, given):
+                return
+            if self.assign and "." not in path and assignable(given, table):
+                self.assigned.append(path)
+                return
+            if "." not in path and _may_hold(table, given):
+                self.narrowed.append(path)
+                return
+        if given not in ("void", "null"):
+            self.problems.append(f"column {path!r} is {shown(given)}, and {shown(table)} in the table")
+
+
+def _holds(wide: str, narrow: str) -> bool:
+    """Does one type have every value of another, exactly?"""
+    if wide == narrow or narrow in ("void", "null") or narrow in _EXACT.get(wide, ()):
+        return True
+    if wide in _INTEGERS and narrow in _INTEGERS:
+        return _INTEGERS[narrow] <= _INTEGERS[wide]
+    whole, scale = _digits(wide)
+    given_whole, given_scale = (_INTEGERS[narrow], 0) if narrow in _INTEGERS else _digits(narrow)
+    return 0 <= given_whole <= whole and given_scale <= scale
+
+
+def _may_hold(wide: str, narrow: str) -> bool:
+    """Might one type have the values that are there of another?"""
+    exact = (_INTEGERS.keys() | {t for t in (wide, narrow) if _DECIMAL.fullmatch(t)}).__contains__
+    return exact(wide) and exact(narrow)
+
+
+def assignable(given: str, wanted: str) -> bool:
+    """Does SQL cast values of one type when a column of another takes them?"""
+    if wanted == "string" or given == "string":
+        return "binary" not in (given, wanted)
+    if _NUMBER.fullmatch(given):
+        return _NUMBER.fullmatch(wanted) is not None
+    return given in _TIMES and wanted in _TIMES
+
+
+def _digits(type_: str) -> tuple[int, int]:
+    """How many digits a decimal has before the point and after it."""
+    match = _DECIMAL.fullmatch(type_)
+    return (int(match[1]) - int(match[2]), int(match[2])) if match else (-1, -1)
+
+
+def nullable(type_: DeltaType) -> DeltaType:
+    """A type whose every part may be null: what a new column is, whatever the rows at hand hold."""
+    if isinstance(type_, str):
+        return type_
+    if type_["type"] == "struct":
+        fields = [{**f, "type": nullable(f["type"]), "nullable": True} for f in type_["fields"]]
+        return struct_type(fields)
+    flags = ("containsNull", "valueContainsNull")
+    return {k: True if k in flags else nullable(v) if k.endswith("Type") else v for k, v in type_.items()}
+
+
+def _has_void(type_: DeltaType) -> bool:
+    if isinstance(type_, str):
+        return type_ in ("void", "null")
+    children: Iterable[Any] = [f["type"] for f in type_.get("fields", ())]
+    return any(map(_has_void, [*children, *(v for k, v in type_.items() if k.endswith("Type"))]))
+
+
+def shown(type_: DeltaType) -> str:
+    """A type as a user writes it."""
+    if isinstance(type_, str):
+        return type_
+    if type_["type"] == "struct":
+        fields = [f"{f['name']}: {shown(f['type'])}" for f in type_["fields"]]
+        return f"struct<{', '.join(fields)}>"
+    inner = [shown(type_[f"{part}Type"]) for part in ("element", "key", "value") if f"{part}Type" in type_]
+    return f"{type_['type']}<{', '.join(inner)}>"
+
+
+def with_columns(schema_string: str, columns: Mapping[str, str]) -> str:
+    """A schema with more columns behind its own: their names and types, in Delta's words."""
+    struct = parse_struct(schema_string)
+    more = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in columns.items()]
+    return json.dumps({**struct, "fields": [*struct["fields"], *more]})
+
+
+def parse_struct(schema_string: str) -> Json:
+    """The JSON of a schemaString that the log holds."""
+    struct: Json = json.loads(schema_string)
+    return struct

@@ -1,0 +1,424 @@
+"""Is a commit legal? Decided from its actions and the table's head alone, before any lock.
+
+The checks run over whole columns of a commit (all paths, all sizes), because a commit may hold 100,000 files; only
+once a column is known to hold a fault is the offending action looked for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NoReturn
+from urllib.parse import unquote
+
+import msgspec
+import pyarrow as pa
+
+from deltasql.errors import UnsupportedFeature, ValidationError
+from deltasql.expressions.partition_bounds import partition_bounds
+from deltasql.protocol.actions import Add, Cdc, Metadata, Remove
+from deltasql.protocol.change_feed import COLUMNS, FOLDER, has_feed
+from deltasql.protocol.deletion_vectors import check_confined
+from deltasql.protocol.features import (
+    check_change,
+    check_protocol,
+    features_of,
+    needed_features,
+)
+from deltasql.protocol.properties import IN_COMMIT_TIMESTAMPS, is_on
+from deltasql.protocol.schema import arrow_schema, validate_schema
+from deltasql.protocol.table_changes import Changes, TableState, misfit
+
+# Absolute paths; control characters and backslashes; empty, "." and ".." segments; names that Spark skips because
+# they begin with "_" or "." (but a partition directory such as "_p=1" is read) or end with "._COPYING_".
+_ESCAPING = r"^/|[\x00-\x1f\x7f\\]|^$|//|/$|(?:^|/)\.{1,2}(?:/|$)|(?:^|/)[_.][^=/]*(?:/|$)|\._COPYING_$"
+_ILLEGAL_DECODED = re.compile(_ESCAPING)
+_ILLEGAL = re.compile(r"^[A-Za-z][A-Za-z0-9+.\-]*:|" + _ESCAPING)
+# A path reduced to what its legality depends on: separators, leading dots and underscores, remarkable characters.
+_SHAPE = bytes(range(256)).translate(
+    bytes.maketrans(
+        b"/._\\%:" + bytes([*range(0x0A), *range(0x0B, 0x20), *range(0x7F, 0x100)]),
+        b"\n..!!!" + b"!" * (0x1F + 0x81),
+    )
+)
+_FAR_DATE = re.compile(r"[+-]\d{4,}-\d\d-\d\d")
+_MAX_PATH = 4096
+_MAX_INT64 = 2**63 - 1
+
+
+def validate(changes: Changes, state: TableState) -> None:
+    """Raise for the first rule that the commit breaks."""
+    table = state.name
+    _check_counts(changes, table)
+    _check_protocol(changes, state)
+    _check_metadata(changes, state)
+    _check_files(changes, state)
+    _check_domains(changes, state)
+    _check_txns(changes, table)
+
+
+def _fail(table: str, problem: str, value: Any) -> NoReturn:
+    raise ValidationError(f"table {table}: {problem}", table=table, value=value)
+
+
+def _check_counts(changes: Changes, table: str) -> None:
+    for what, values in (
+        ("metaData", changes.metadata),
+        ("protocol", changes.protocols),
+        ("commitInfo", changes.infos),
+    ):
+        if len(values) > 1:
+            _fail(table, f"a commit holds at most one {what} action, got {len(values)}", values)
+    _check_unique("txn action per application id", (t.app_id for t in changes.txns), table)
+    _check_unique("domainMetadata action per domain", (d.domain for d in changes.domains), table)
+
+
+def _check_unique(what: str, keys: Iterable[str], table: str) -> None:
+    for key, count in Counter(keys).items():
+        if count > 1:
+            _fail(table, f"a commit holds at most one {what}, got {count} for {key!r}", key)
+
+
+def _check_protocol(changes: Changes, state: TableState) -> None:
+    if changes.protocols:
+        check_protocol(changes.protocols[0], state.name)
+        check_change(state.protocol, changes.protocols[0], state.name)
+    elif state.protocol is not None:
+        check_protocol(state.protocol, state.name)
+    if state.version < 0 and not (changes.protocols and changes.metadata):
+        _fail(state.name, "version 0 must hold a protocol and a metaData action", None)
+
+
+def _check_metadata(changes: Changes, state: TableState) -> None:
+    for metadata in changes.metadata:
+        _check_text(state.name, "metaData id", metadata.id)
+        _check_string_map(state.name, "metaData configuration", metadata.configuration)
+        _check_string_map(state.name, "metaData format options", metadata.format.options)
+        if metadata.format.provider != "parquet":
+            _fail(
+                state.name,
+                f"a Delta table holds Parquet files, got format {metadata.format.provider!r}",
+                metadata.format.provider,
+            )
+        validate_schema(metadata.schema_string, metadata.partition_columns, state.name)
+        _check_feed(metadata, state.name)
+        _check_features(metadata, changes, state)
+        _check_fits(metadata, changes, state)
+
+
+def _check_feed(metadata: Metadata, table: str) -> None:
+    """Changes of rows have columns of their own."""
+    for name in arrow_schema(metadata.schema_string).names if has_feed(metadata.configuration) else ():
+        if name.lower() in COLUMNS:
+            _fail(table, f"the column {name!r} is one of the change data feed's: rename it, or leave the feed", name)
+
+
+def _check_features(metadata: Metadata, changes: Changes, state: TableState) -> None:
+    """Properties and columns that switch a feature on need a protocol that has it: readers refuse the table else."""
+    for feature in sorted(needed_features(metadata.configuration, metadata.schema_string)):
+        _require(feature, "what the metadata switches on", changes, state)
+
+
+def _check_fits(metadata: Metadata, changes: Changes, state: TableState) -> None:
+    """Live files stay as they were written, so metadata that does not fit them needs every file to be written anew."""
+    if state.metadata is not None and metadata.id != state.metadata.id:
+        _fail(
+            state.name,
+            f"the metaData id is the table's for good: {state.metadata.id!r}, and the commit gives {metadata.id!r}",
+            metadata.id,
+        )
+    if state.metadata is not None and _stamped(metadata) and not _stamped(state.metadata):
+        _fail(
+            state.name,
+            f"{IN_COMMIT_TIMESTAMPS} is set when a table is created: readers look for the times of all versions, and "
+            f"those before have none",
+            metadata.configuration,
+        )
+    problem = misfit(changes, state)
+    if problem is not None and len(changes.removes) != state.num_files:
+        stay = state.num_files - len(changes.removes)
+        _fail(state.name, f"{problem}, but {stay} files stay: rewrite the whole table in the same commit", metadata)
+
+
+def _stamped(metadata: Metadata) -> bool:
+    return is_on(metadata.configuration, IN_COMMIT_TIMESTAMPS)
+
+
+def _check_text(table: str, what: str, value: Any) -> None:
+    if type(value) is not str or not value:
+        _fail(table, f"{what} must be a non-empty string, got {value!r}", value)
+
+
+def _check_string_map(table: str, what: str, values: Any) -> None:
+    if not isinstance(values, Mapping):
+        _fail(table, f"{what} must be a mapping, got {type(values).__name__}", values)
+    for key, value in values.items():
+        if type(key) is not str or type(value) is not str:
+            _fail(table, f"{what} must map strings to strings, got {key!r}: {value!r}", key)
+
+
+def _check_files(changes: Changes, state: TableState) -> None:
+    metadata = changes.metadata[0] if changes.metadata else state.metadata
+    _check_paths(changes, state.name)
+    _check_sizes(changes, state.name)
+    _check_flags(changes, state.name)
+    for files, values in (
+        (changes.adds, changes.of_adds("partition_values")),
+        (changes.cdc, [c.partition_values for c in changes.cdc]),
+    ):
+        if files:
+            _check_partition_values(files, values, metadata, state.name)
+    _check_texts(changes, state.name)
+    _check_pairs(changes, state.name)
+    _check_append_only(changes, metadata, state.name)
+    _check_vectors(changes, state)
+
+
+def _check_paths(changes: Changes, table: str) -> None:
+    removed, changed = [r.path for r in changes.removes], [c.path for c in changes.cdc]
+    for what, paths in (("add", changes.of_adds("path")), ("remove", removed), ("cdc", changed)):
+        if not all_of(paths, str):
+            bad = next(p for p in paths if type(p) is not str)
+            _fail(table, f"the path of {what} must be a string, got {bad!r}", bad)
+        if len(set(paths)) != len(paths):
+            path, count = Counter(paths).most_common(1)[0]
+            _fail(table, f"a commit holds at most one {what} per path, got {count} for {path!r}", path)
+        if paths and (what == "cdc" or _suspicious(paths)):
+            for path in paths:
+                check_path(path, table, change_data=what == "cdc")
+
+
+def _suspicious(paths: list[str]) -> bool:
+    """May any of these paths be illegal? One look at all of them together; a hit is looked at one by one."""
+    text = b"\n" + "\n".join(paths).encode("utf-8", "surrogatepass") + b"\n"
+    shape = text.translate(_SHAPE)
+    return (
+        b"!" in shape
+        or b"\n\n" in shape
+        or b"\n." in shape
+        or text.count(b"\n") != len(paths) + 1
+        or max(map(len, paths)) > _MAX_PATH
+    )
+
+
+def check_path(path: str, table: str, *, change_data: bool = False) -> None:
+    """Refuse a path that does not name a file below the table's root, encoded or not."""
+    if change_data and not path.startswith(FOLDER):
+        _fail(table, f"the path of a cdc file must begin with {FOLDER!r}, got {path!r}", path)
+    below = path.removeprefix(FOLDER) if change_data else path
+    if len(path) > _MAX_PATH:
+        _fail(table, f"the path {path[:80]!r}… has {len(path)} characters, {_MAX_PATH} at most", path)
+    _check_utf8(path, table)
+    on_disk = unquote(below)
+    if _ILLEGAL.search(below) or _ILLEGAL_DECODED.search(on_disk):
+        _fail(
+            table,
+            f"illegal path {path!r}: a path is relative to the table's root and URI-encoded, without '..', "
+            f"control characters, backslashes, empty segments or names that begin with '_' or '.' or end with "
+            f"'._COPYING_'",
+            path,
+        )
+
+
+def _check_utf8(text: str, table: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        _fail(table, f"{text!r} is not valid Unicode", text)
+
+
+def _check_sizes(changes: Changes, table: str) -> None:
+    numbers: list[tuple[str, Sequence[Any], bool]] = [
+        ("size of add", changes.of_adds("size"), True),
+        ("modification_time of add", changes.of_adds("modification_time"), True),
+        ("size of cdc", [c.size for c in changes.cdc], True),
+        ("size of remove", [r.size for r in changes.removes], False),
+        ("deletion_timestamp of remove", [r.deletion_timestamp for r in changes.removes], False),
+        ("base_row_id of add", changes.of_adds("base_row_id"), False),
+        ("default_row_commit_version of add", changes.of_adds("default_row_commit_version"), False),
+    ]
+    for what, values, required in numbers:
+        if not required and values.count(None) == len(values):
+            continue
+        present = values if required else [v for v in values if v is not None]
+        if not all_of(present, int) or (present and not 0 <= min(present) <= max(present) <= _MAX_INT64):
+            bad = next(v for v in present if type(v) is not int or not 0 <= v <= _MAX_INT64)
+            _fail(table, f"the {what} must be a whole number from 0 to 2^63-1, got {bad!r}", bad)
+
+
+def _check_flags(changes: Changes, table: str) -> None:
+    added, removed = changes.of_adds("data_change"), [r.data_change for r in changes.removes]
+    if not all_of(added, bool) or not all_of(removed, bool):
+        _fail(table, "data_change must be True or False", None)
+    if any(c.data_change for c in changes.cdc):
+        _fail(table, "data_change of a cdc file must be False: the change is counted by its data files", True)
+    if not removed and False in added:
+        _fail(
+            table,
+            "adds with data_change=False rearrange rows, so the commit must remove the files they came from",
+            False,
+        )
+
+
+def all_of(values: Iterable[Any], kind: type) -> bool:
+    """Is every value exactly of this type? (True is not an int here.)"""
+    return set(map(type, values)) <= {kind}
+
+
+def _check_partition_values(
+    files: Sequence[Add | Cdc], given: Sequence[Mapping[str, str | None]], metadata: Metadata | None, table: str
+) -> None:
+    columns = metadata.partition_columns if metadata else ()
+    try:
+        if set(map(len, given)) <= {len(columns)}:
+            for column in columns:
+                distinct = {values[column] for values in given}
+                for value in distinct:
+                    _check_partition_value(column, value, table)
+                _check_partition_type(column, frozenset(v for v in distinct if v is not None), metadata, table)
+            return
+    except KeyError:
+        pass  # the search below names the file
+    for file in files:
+        if file.partition_values.keys() != set(columns):
+            _fail(
+                table,
+                f"file {file.path!r} gives partition values for {sorted(file.partition_values)}, the table is "
+                f"partitioned by {sorted(columns)}: give exactly one value per partition column, None for null",
+                file.path,
+            )
+
+
+def _check_partition_value(column: str, value: Any, table: str) -> None:
+    if type(value) is str:
+        _check_utf8(value, table)
+    if value is not None and (type(value) is not str or not value or "\x00" in value):
+        _fail(
+            table,
+            f"the value of partition column {column!r} must be a non-empty string as Delta serialises it, or None "
+            f"for null; got {value!r}",
+            value,
+        )
+
+
+def _check_partition_type(column: str, values: frozenset[str], metadata: Metadata | None, table: str) -> None:
+    """Readers fail on a whole number, a date or a truth value that cannot be read; the other types have many forms."""
+    kind = arrow_schema(metadata.schema_string).field(column).type if metadata else pa.null()
+    if not (pa.types.is_integer(kind) or pa.types.is_date(kind) or pa.types.is_boolean(kind)):
+        return
+    for value in _unreadable(kind, values):
+        _fail(table, f"partition column {column!r} is {kind}, and {value!r} is none", value)
+
+
+@lru_cache(maxsize=256)
+def _unreadable(kind: pa.DataType, values: frozenset[str]) -> list[str]:
+    """The values that are none of their type. Remembered: most commits go to the partitions of the one before."""
+    ordered = sorted(values)
+    readable = partition_bounds(pa.array(ordered, pa.string()), kind).min
+    return [v for v, read in zip(ordered, readable, strict=True) if not read.is_valid and not _FAR_DATE.fullmatch(v)]
+
+
+def _check_texts(changes: Changes, table: str) -> None:
+    stats = [text for text in changes.of_adds("stats") if text is not None]
+    stats += [r.stats for r in changes.removes if r.stats is not None]
+    if not all_of(stats, str):
+        bad = next(s for s in stats if type(s) is not str)
+        _fail(table, f"stats must be a JSON string, got {type(bad).__name__}: json.dumps() it", bad)
+    if not stats:
+        return
+    try:
+        whole = len(_stats_heads.decode(f"[{','.join(stats)}]")) == len(stats)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        whole = False
+    if not whole:
+        for text in stats:
+            _check_stats(text, table)
+
+
+class _StatsHead(msgspec.Struct, rename="camel", gc=False):
+    num_records: int | None = None
+
+
+_stats_heads = msgspec.json.Decoder(list[_StatsHead])
+
+
+def _check_stats(text: str, table: str) -> None:
+    try:
+        msgspec.json.decode(text, type=_StatsHead)
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        _fail(table, f"stats must hold a JSON object, got {text[:120]!r} ({error})", text)
+    if "\x00" in text:
+        _fail(table, "stats must not hold NUL characters", text)
+
+
+def _check_pairs(changes: Changes, table: str) -> None:
+    """One path may be removed and added at once only to give it another deletion vector."""
+    removed = {r.path: r for r in changes.removes}
+    if not removed:
+        return
+    for add in changes.adds:
+        remove = removed.get(add.path)
+        if remove is not None and _vector(add) == _vector(remove):
+            _fail(
+                table,
+                f"path {add.path!r} is both added and removed with the same deletion vector: readers disagree "
+                f"about such a commit; write the new file under a new name",
+                add.path,
+            )
+
+
+def _vector(file: Add | Remove) -> str | None:
+    return file.deletion_vector.unique_id if file.deletion_vector else None
+
+
+def _check_append_only(changes: Changes, metadata: Metadata | None, table: str) -> None:
+    if metadata is None or not is_on(metadata.configuration, "delta.appendOnly"):
+        return
+    for remove in changes.removes:
+        if remove.data_change:
+            _fail(
+                table,
+                f"the table is append-only (delta.appendOnly=true), so {remove.path!r} cannot be removed: "
+                f"set the property to false first",
+                remove.path,
+            )
+
+
+def _check_vectors(changes: Changes, state: TableState) -> None:
+    vectors = [vector for vector in changes.of_adds("deletion_vector") if vector is not None]
+    if vectors:
+        _require("deletionVectors", "a deletion vector", changes, state)
+    for vector in vectors:
+        check_confined(vector, state.location, state.name)
+
+
+def _check_domains(changes: Changes, state: TableState) -> None:
+    for domain in changes.domains:
+        _check_text(state.name, "domainMetadata domain", domain.domain)
+        if type(domain.configuration) is not str:
+            _fail(state.name, "domainMetadata configuration must be a string", domain.configuration)
+    if changes.domains:
+        _require("domainMetadata", "a domainMetadata action", changes, state)
+
+
+def _require(feature: str, what: str, changes: Changes, state: TableState) -> None:
+    protocol = changes.protocols[0] if changes.protocols else state.protocol
+    if protocol is None or feature not in features_of(protocol):
+        raise UnsupportedFeature(
+            f"table {state.name}: {what} needs the table feature {feature}: list it in the protocol first",
+            features=(feature,),
+            table=state.name,
+        )
+
+
+def _check_txns(changes: Changes, table: str) -> None:
+    for txn in changes.txns:
+        _check_text(table, "txn app_id", txn.app_id)
+        if type(txn.version) is not int or abs(txn.version) > _MAX_INT64:
+            _fail(
+                table,
+                f"txn version of {txn.app_id!r} must be a whole number, got {txn.version!r}",
+                txn.version,
+            )

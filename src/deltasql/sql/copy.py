@@ -1,0 +1,147 @@
+"""COPY … FROM: rows of a file, by the columns that they fill."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from sqlglot import exp
+
+from deltasql.errors import UsageError
+from deltasql.protocol.constraints import quoted
+from deltasql.sql.parameters import literal
+from deltasql.sql.parse import Parsed, Tree
+
+_EMPTY, _NULL = "\ue000 empty \ue000", "\ue000 null \ue000"
+_FORMATS = {"csv": "csv", "txt": "csv", "tsv": "csv", "parquet": "parquet", "json": "json", "ndjson": "json"}
+_CSV = {"delimiter": "sep", "quote": "quote", "escape": "escape", "encoding": "encoding"}
+_ENCODINGS = {"utf8": "utf-8", "latin1": "iso-8859-1", "iso88591": "iso-8859-1", "sql_ascii": "us-ascii"}
+"""What PostgreSQL calls them and Spark does not."""
+_VALUED = {*_CSV, "null", "format"}
+_TRUE = ("true", "on", "1", "match")
+
+
+def copied_rows(spark: Any, parsed: Parsed, columns: Sequence[str], *, named: bool) -> Any:
+    """A frame of what a COPY reads. Columns of a CSV file without a header are those of the table, in order; all others
+    go by their names."""
+    path, options = _path(parsed), _options(parsed)
+    kind = (options.pop("format", None) or path.rpartition(".")[2]).lower()
+    if kind not in _FORMATS:
+        raise parsed.refused(f"{kind!r} is no format that is known: csv, parquet or json", _file(parsed))
+    form = _FORMATS[kind]
+    unknown = options.keys() - ({*_CSV, "null", "header"} if form == "csv" else set())
+    if unknown:
+        raise parsed.refused(f"COPY from {form} has no option {', '.join(sorted(unknown)).upper()}", _file(parsed))
+    if form == "csv":
+        return _csv(spark, path, options, columns, {"sep": "\t"} if kind == "tsv" else {}, named=named)
+    frame = _json(spark, path, parsed) if form == "json" else spark.read.format(form).load(path)
+    return frame.select(*map(quoted, columns)) if named else frame
+
+
+def _file(parsed: Parsed) -> Tree:
+    files = parsed.tree.args.get("files") or []
+    if len(files) != 1:
+        raise parsed.refused("COPY reads one file: COPY orders FROM 'orders.csv'")
+    return files[0]
+
+
+def _path(parsed: Parsed) -> str:
+    file = _file(parsed)
+    path = parsed.values[file.name] if isinstance(file, exp.Placeholder) else file.name
+    if not isinstance(file, exp.Literal | exp.Placeholder) or not isinstance(path, str):
+        raise parsed.refused(f"COPY reads files, by their names: FROM 'orders.csv', and not {path!r}", file)
+    return path
+
+
+def _options(parsed: Parsed) -> dict[str, str]:
+    """The options in parentheses, or as PostgreSQL wrote them before: CSV HEADER DELIMITER ';'."""
+    params = parsed.tree.args.get("params") or ()
+    words = [_plain(parsed, part) for p in params for part in (p.this, p.args.get("expression"))]
+    left = [word for word in reversed(words) if word is not None and word.upper() != "AS"]
+    found: dict[str, str] = {}
+    while left:
+        name = left.pop().lower()
+        if name == "csv":
+            found["format"] = name
+        elif name in _VALUED:
+            found[name] = left.pop() if left else ""
+        elif name == "header":  # alone it is on
+            is_said = left and left[-1].lower() in (*_TRUE, "false", "off", "0")
+            found[name] = left.pop().lower() if is_said else "true"
+        else:
+            found[name] = ""
+            break
+    return found
+
+
+def _plain(parsed: Parsed, value: Tree | None) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, exp.Placeholder):
+        return str(parsed.values[value.name])
+    return str(value.this).lower() if isinstance(value, exp.Boolean) else str(value.name)
+
+
+def _csv(
+    spark: Any, path: str, options: Mapping[str, str], columns: Sequence[str], usual: Mapping[str, str], *, named: bool
+) -> Any:
+    """As PostgreSQL reads it: a quote is doubled inside quotes, unless ESCAPE says otherwise, and lines may break
+    there. What is nothing is null, unless NULL says otherwise, and "" is an empty text."""
+    quote = options.get("quote", '"')
+    given = {_CSV[key]: value for key, value in options.items() if key in _CSV}
+    if "encoding" in given:
+        given["encoding"] = _ENCODINGS.get(given["encoding"].lower().replace("-", ""), given["encoding"])
+    reader = spark.read.options(
+        **{**usual, "quote": quote, "escape": quote, **given},
+        multiLine="true",
+        mode="FAILFAST",
+        emptyValue=_EMPTY,
+        nullValue=_NULL,
+    )
+    if len(columns) == 1:
+        _refuse_empty_lines(spark, path)
+    if options.get("header") in _TRUE:
+        frame = reader.option("header", "true").csv(path)
+        chosen = columns if named else frame.columns
+    else:
+        frame = reader.schema(", ".join(f"{quoted(column)} STRING" for column in columns)).csv(path)
+        chosen = columns
+    return frame.selectExpr(*(_field(column, options.get("null", "")) for column in chosen))
+
+
+def _refuse_empty_lines(spark: Any, path: str) -> None:
+    """In a file of one column an empty line is a row, which Spark leaves out."""
+    if spark.read.text(path).where("value RLIKE '^\\\\r?$'").limit(1).count():
+        raise UsageError(
+            f'COPY: {path} has an empty line, which Spark leaves out: write "" for an empty text, or another word for '
+            f"NULL and the option NULL",
+            value=path,
+        )
+
+
+def _field(column: str, null: str) -> str:
+    """Spark has null for a field that is nothing, and `_EMPTY` for one that is quoted nothing."""
+    name = quoted(column)
+    nothing = "''" if null else "NULL"
+    told = f" WHEN {name} = {literal(null)} THEN NULL" if null else ""
+    return f"CASE WHEN {name} IS NULL THEN {nothing} WHEN {name} = '{_EMPTY}' THEN ''{told} ELSE {name} END AS {name}"
+
+
+def _json(spark: Any, path: str, parsed: Parsed) -> Any:
+    """An object on each line, or an array of them."""
+    lines = spark.read.text(path)
+    first = lines.where("trim(value) <> ''").first()
+    whole = first is not None and first["value"].lstrip().startswith("[") and not _is_json(first["value"])
+    if whole and (len(lines.inputFiles()) > 1 or not _is_json(spark.read.text(path, wholetext=True).first()["value"])):
+        # Spark would read the first array of each file, and nothing else of it.
+        raise parsed.refused("a JSON file has an object on each line, or is one array of them", _file(parsed))
+    return spark.read.options(mode="FAILFAST", multiLine=str(whole).lower()).json(path)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        msgspec.json.decode(text, type=list[msgspec.Raw])
+    except msgspec.DecodeError:
+        return False
+    return True

@@ -1,0 +1,150 @@
+"""Statements in a transaction: tables by their names, rows as frames, changes that are staged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlglot import exp
+
+from deltasql.errors import TableExists, TableNotFound, UsageError
+from deltasql.operations import alter
+from deltasql.operations.commit import MultiTableTransaction
+from deltasql.operations.dml import Change, Outcome, RowChanger
+from deltasql.operations.write import TableWriter, WriteOptions, fields_of
+from deltasql.protocol.constraints import quoted
+from deltasql.protocol.schema_fit import DEFAULT, GENERATED
+from deltasql.protocol.table_changes import Reads, TableState
+from deltasql.sql.ddl_statements import Definition, alteration, definition
+from deltasql.sql.parse import Parsed, Tree
+from deltasql.sql.relations import table_name
+from deltasql.store import Store
+
+
+@dataclass
+class TransactionSession:
+    """What statements ask for, in one transaction."""
+
+    txn: MultiTableTransaction
+    store: Store
+    writer: TableWriter
+    changer: RowChanger
+    spark_session: Callable[[], Any]
+    read: Callable[[TableState, int | None, str | None], Any]
+    create: Callable[[MultiTableTransaction, Definition, Any], TableState]
+    drop: Callable[[str], None] | None = None
+    """Takes a table out of the lake, at once; None where that cannot be undone."""
+    names: dict[str, str] = field(default_factory=dict)
+    """The tables that were changed, by their ids."""
+    wrote: bool = False
+
+    @property
+    def spark(self) -> Any:
+        return self.spark_session()
+
+    def find(self, name: str) -> TableState | None:
+        """A table by its name, which may be written in any case if there is one such table alone."""
+        state = self.txn.look_up(name)
+        if state is None and (written := self.store.in_any_case(name)) is not None:
+            state = self.txn.look_up(written)
+        return state
+
+    def frame(self, state: TableState, version: int | None, timestamp: str | None) -> Any:
+        return self.read(state, version, timestamp)
+
+    def change(self, state: TableState, change: Change) -> Outcome:
+        self.wrote = True
+        outcome = self.changer.change(self.txn, state, change)
+        if outcome.changed:
+            self.names[state.table_id] = state.name
+        return outcome
+
+    def explain(self, state: TableState, change: Change) -> str:
+        return self.changer.explain(self.txn, state, change)
+
+    def append(self, state: TableState, rows: Any, *, reads_itself: bool = False) -> Mapping[str, str]:
+        self.wrote = True
+        metrics = self.writer.write(self.txn, state, _with_nulls(rows, fields_of(state)), WriteOptions(assign=True))
+        if reads_itself:
+            self.txn.stage_on(state, [], reads=Reads(whole_table=True))
+        self.names[state.table_id] = state.name
+        return metrics
+
+    def define(self, parsed: Parsed, rows: Callable[[Tree], Any]) -> None:
+        tree = parsed.tree
+        if isinstance(tree, exp.Create):
+            self._create(definition(parsed), rows)
+        elif isinstance(tree, exp.Drop):
+            self._drop(parsed)
+        else:
+            self._alter(parsed)
+
+    def _create(self, asked: Definition, rows: Callable[[Tree], Any]) -> None:
+        if self.find(asked.name) is not None:
+            if asked.if_not_exists:
+                return
+            raise TableExists(asked.name)
+        self.wrote = True
+        state = self.create(self.txn, asked, None if asked.query is None else rows(asked.query))
+        self.names[state.table_id] = state.name
+
+    def _drop(self, parsed: Parsed) -> None:
+        tree = parsed.tree
+        if tree.args.get("kind", "").upper() != "TABLE":
+            raise parsed.refused("of what can be dropped, only DROP TABLE is supported")
+        if self.drop is None:
+            raise UsageError("DROP TABLE cannot be part of a transaction: run it by lake.sql(…)")
+        names = [table_name(table) for table in tree.args.get("tables") or [tree.this]]
+        found = {name: self.find(name) for name in names}
+        lacking = [name for name, state in found.items() if state is None]
+        if lacking and not tree.args.get("exists"):
+            raise TableNotFound(lacking[0])
+        for name in dict.fromkeys(state.name for state in found.values() if state is not None):
+            self.drop(name)
+
+    def _alter(self, parsed: Parsed) -> None:
+        name, asked = table_name(parsed.tree.this), alteration(parsed)
+        state = self.find(name)
+        if state is None:
+            if asked.if_exists:
+                return
+            raise TableNotFound(name)
+        if asked.properties:
+            alter.set_properties(self.txn, state, asked.properties)
+        for constraint, if_exists in asked.dropped_constraints:
+            if not (if_exists and not alter.has_constraint(self.txn.seen(state), constraint)):
+                alter.drop_constraint(self.txn, self.txn.seen(state), constraint)
+        known = {field["name"].lower() for field in fields_of(self.txn.seen(state))}
+        new = [one.text for one in asked.columns if not (one.if_not_exists and one.name.lower() in known)]
+        if new:
+            alter.add_columns(self.txn, self.txn.seen(state), new)
+        for column, default in asked.defaults.items():
+            alter.set_default(self.txn, self.txn.seen(state), column, default)
+            self._check_default(self.txn.seen(state), column, default)
+        for constraint, condition in asked.constraints:
+            seen = self.txn.seen(state)
+            free = constraint or alter.free_constraint(seen)
+            alter.add_constraint(self.txn, seen, free, condition, self.read(state, None, None))
+        self.names[state.table_id] = state.name
+
+    def _check_default(self, state: TableState, column: str, default: str | None) -> None:
+        """A default that is no value of the column's would fail with each row."""
+        from deltasql.engines.spark.row_shape import ddl
+
+        if default is not None:
+            [kind] = [f["type"] for f in fields_of(state) if f["name"].lower() == column.lower()]
+            self.spark.sql(f"SELECT CAST({default} AS {ddl(kind)})").collect()
+
+
+def _with_nulls(rows: Any, fields: Sequence[Mapping[str, Any]]) -> Any:
+    """A column that must have a value and is left out is one that is null."""
+    given = {name.lower() for name in rows.columns}
+    lacking = [
+        f"NULL AS {quoted(field['name'])}"
+        for field in fields
+        if field["name"].lower() not in given
+        and not field.get("nullable", True)
+        and not {DEFAULT, GENERATED} & (field.get("metadata") or {}).keys()
+    ]
+    return rows.selectExpr("*", *lacking) if lacking else rows

@@ -1,0 +1,335 @@
+"""Actions as rows: the same tuples go to COPY for large commits and as JSON arrays to `dl_stage` for small ones.
+
+The column lists are the order of both; `dl_stage` in migrations/0002_functions.sql reads its arrays in this order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from deltasql.protocol.actions import (
+    Add,
+    Cdc,
+    DeletionVector,
+    DomainMetadata,
+    Format,
+    Metadata,
+    Protocol,
+    Remove,
+    Txn,
+    from_dict,
+)
+from deltasql.protocol.table_changes import Changes
+
+Columns = Sequence[tuple[str, str]]
+
+ADD_COLUMNS: Columns = (
+    ("ord", "int4"),
+    ("size", "int8"),
+    ("modification_time", "int8"),
+    ("partition_key", "int8"),
+    ("data_change", "bool"),
+    ("path_gen", "int2"),
+    ("path", "text"),
+    ("partition_values", "text"),
+    ("stats", "text"),
+    ("tags", "text"),
+    ("deletion_vector", "text"),
+    ("base_row_id", "int8"),
+    ("default_row_commit_version", "int8"),
+    ("clustering_provider", "text"),
+    ("extra", "text"),
+)
+REMOVE_COLUMNS: Columns = (
+    ("ord", "int4"),
+    ("add_commit_id", "int8"),
+    ("add_ord", "int4"),
+    ("deletion_timestamp", "int8"),
+    ("data_change", "bool"),
+    ("superseded", "bool"),
+    ("extended_file_metadata", "bool"),
+    ("path", "text"),
+    ("partition_values", "text"),
+    ("size", "int8"),
+    ("stats", "text"),
+    ("tags", "text"),
+    ("deletion_vector", "text"),
+    ("base_row_id", "int8"),
+    ("default_row_commit_version", "int8"),
+    ("extra", "text"),
+)
+CDC_COLUMNS: Columns = (
+    ("ord", "int4"),
+    ("size", "int8"),
+    ("path", "text"),
+    ("partition_values", "text"),
+    ("tags", "text"),
+    ("extra", "text"),
+)
+KEY_COLUMNS: Columns = (("table_key", "int4"), ("commit_id", "int8"))
+
+_sorted = msgspec.json.Encoder(order="sorted")
+encode = msgspec.json.Encoder().encode
+
+
+def dumps(value: Any) -> str:
+    """Compact JSON with sorted keys."""
+    return _sorted.encode(value).decode()
+
+
+def loads(text: str) -> Any:
+    """The value of a JSON text."""
+    return msgspec.json.decode(text)
+
+
+def _text(value: Mapping[str, Any] | None) -> str | None:
+    return dumps(value) if value else None
+
+
+def map_text(value: Mapping[str, Any] | None) -> str | None:
+    """An empty map is a value of its own; only None is absent."""
+    return None if value is None else dumps(value)
+
+
+def vector_text(vector: DeletionVector | None) -> str | None:
+    return None if vector is None else dumps(vector.to_dict())
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where a removed file's add row is."""
+
+    commit_id: int
+    ord: int
+
+
+class Partitions:
+    """The partitions of a commit: a key and the canonical text for each, and the places of its files."""
+
+    def __init__(self) -> None:
+        self._seen: set[tuple[int, str]] = set()
+        self._ords: dict[int, list[int]] = {}
+
+    def place(self, values: Sequence[Mapping[str, str | None]]) -> tuple[Iterable[int | None], Iterable[str]]:
+        """Keys and texts of the files of a commit, in their order; no keys without partition columns."""
+        if not any(values):
+            return repeat(None), repeat("{}")
+        columns = sorted(values[0])
+        serialised = [[v[c] for v in values] for c in columns]
+        items: Sequence[Any] = serialised[0] if len(columns) == 1 else list(zip(*serialised, strict=True))
+        keys: dict[Any, int] = {}
+        texts: dict[Any, str] = {}
+        for item in set(items):
+            texts[item] = text = dumps(dict(zip(columns, item if len(columns) > 1 else [item], strict=True)))
+            keys[item] = partition_key(text)
+            self._seen.add((keys[item], text))
+            self._ords[keys[item]] = []
+        ords = self._ords
+        chosen = [keys[item] for item in items]
+        for ord_, key in enumerate(chosen):
+            ords[key].append(ord_)
+        return chosen, [texts[item] for item in items]
+
+    def rows(self) -> list[tuple[int, str]]:
+        """Each distinct partition once."""
+        return sorted(self._seen)
+
+    def places(self) -> list[tuple[int, list[int]]]:
+        """The places of the files of each partition."""
+        return sorted(self._ords.items())
+
+
+def file_token(txn_id: str) -> str:
+    """What a transaction's own files carry in their names: nobody can have added them before."""
+    return f"-tx{UUID(txn_id).hex}"
+
+
+def partition_key(text: str) -> int:
+    """A 63-bit key of a partition; the database refuses two partitions of one key."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
+
+
+def add_rows(
+    changes: Changes, gens: Iterable[int | None], partitions: Partitions, *prefix: int
+) -> Iterator[tuple[Any, ...]]:
+    """A row per add: the prefix, then `ADD_COLUMNS`. Built by column: a commit may hold 100,000 files."""
+    column = changes.of_adds
+    keys, texts = partitions.place(column("partition_values"))
+    return zip(
+        *map(repeat, prefix),
+        range(len(changes.adds)),
+        column("size"),
+        column("modification_time"),
+        keys,
+        column("data_change"),
+        gens,
+        column("path"),
+        texts,
+        column("stats"),
+        _texts(column("tags")),
+        _vector_texts(column("deletion_vector")),
+        column("base_row_id"),
+        column("default_row_commit_version"),
+        column("clustering_provider"),
+        _texts([extra or None for extra in column("extra")] if any(column("extra")) else ()),
+        strict=False,
+    )
+
+
+def _texts(values: Sequence[Mapping[str, Any] | None]) -> Iterable[str | None]:
+    """JSON texts, an empty map included; nearly always there are none."""
+    return repeat(None) if values.count(None) == len(values) else map(map_text, values)
+
+
+def _vector_texts(values: Sequence[DeletionVector | None]) -> Iterable[str | None]:
+    return repeat(None) if values.count(None) == len(values) else map(vector_text, values)
+
+
+def remove_rows(
+    removes: Sequence[Remove], places: Mapping[str, Placed], superseded: Mapping[str, Placed]
+) -> list[tuple[Any, ...]]:
+    """A row per remove and per superseded file, sorted by the add row each closes so that races cannot deadlock."""
+    rows = [_remove_row(ord_, r, places[r.path]) for ord_, r in enumerate(removes)]
+    for ord_, (path, place) in enumerate(superseded.items(), start=len(rows)):
+        rows.append((ord_, place.commit_id, place.ord, None, False, True, None, path, *[None] * 8))
+    return sorted(rows, key=lambda row: row[1:3])
+
+
+def _remove_row(ord_: int, r: Remove, place: Placed) -> tuple[Any, ...]:
+    return (
+        ord_, place.commit_id, place.ord, r.deletion_timestamp, r.data_change, False, r.extended_file_metadata,
+        r.path, map_text(r.partition_values), r.size, r.stats, map_text(r.tags),
+        vector_text(r.deletion_vector), r.base_row_id, r.default_row_commit_version, _text(r.extra),
+    )  # fmt: skip
+
+
+def cdc_rows(files: Sequence[Cdc]) -> list[tuple[Any, ...]]:
+    """A row per change data file."""
+    return [
+        (ord_, c.size, c.path, dumps(c.partition_values), map_text(c.tags), _text(c.extra))
+        for ord_, c in enumerate(files)
+    ]
+
+
+def metadata_json(m: Metadata) -> dict[str, Any]:
+    """What `dl_write_version` reads of a metaData action."""
+    return _present(
+        id=m.id,
+        name=m.name,
+        description=m.description,
+        provider=m.format.provider,
+        options=dumps(m.format.options),
+        schema=m.schema_string,
+        partition_columns=list(m.partition_columns),
+        configuration=dumps(m.configuration),
+        created_time=m.created_time,
+        extra=_text(m.extra),
+    )
+
+
+def protocol_json(p: Protocol) -> dict[str, Any]:
+    """What `dl_write_version` reads of a protocol action."""
+    return _present(
+        reader=p.min_reader_version,
+        writer=p.min_writer_version,
+        reader_features=None if p.reader_features is None else list(p.reader_features),
+        writer_features=None if p.writer_features is None else list(p.writer_features),
+        extra=_text(p.extra),
+    )
+
+
+def txn_json(txns: Iterable[Txn]) -> list[list[Any]]:
+    """What `dl_write_version` reads of txn actions."""
+    return [[t.app_id, t.version, t.last_updated, _text(t.extra)] for t in txns]
+
+
+def domain_json(domains: Iterable[DomainMetadata]) -> list[list[Any]]:
+    """What `dl_write_version` reads of domainMetadata actions."""
+    return [[d.domain, d.configuration, d.removed, _text(d.extra)] for d in domains]
+
+
+def _present(**values: Any) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def metadata_of(row: Mapping[str, Any]) -> Metadata | None:
+    """The metaData action of a row of the `state` query."""
+    if row["metadata_id"] is None:
+        return None
+    return Metadata(
+        id=row["metadata_id"],
+        schema_string=row["schema_string"],
+        partition_columns=tuple(row["partition_columns"]),
+        configuration=loads(row["configuration"]),
+        name=row["name"],
+        description=row["description"],
+        format=Format(row["format_provider"], loads(row["format_options"])),
+        created_time=row["created_time"],
+        extra=loads(row["metadata_extra"] or "{}"),
+    )
+
+
+def protocol_of(row: Mapping[str, Any]) -> Protocol | None:
+    """The protocol action of a row of the `state` query."""
+    if row["min_reader_version"] is None:
+        return None
+    readers, writers = row["reader_features"], row["writer_features"]
+    return Protocol(
+        row["min_reader_version"],
+        row["min_writer_version"],
+        None if readers is None else tuple(readers),
+        None if writers is None else tuple(writers),
+        extra=loads(row.get("protocol_extra") or "{}"),
+    )
+
+
+def vector_of(text: str | None) -> DeletionVector | None:
+    """The deletion vector of a stored row."""
+    return None if text is None else from_dict(DeletionVector, loads(text))
+
+
+def add_of(row: Sequence[Any]) -> Add:
+    """The add action of a row of `logged_adds`, its commit id left aside."""
+    path, size, modified, values, data_change, stats, tags, vector, base, version, provider, extra = row[1:]
+    return Add(
+        path, size, modified, _decoded(values) or {}, data_change, stats, _decoded(tags), vector_of(vector), base,
+        version, provider, _decoded(extra) or {},
+    )  # fmt: skip
+
+
+def remove_of(row: Sequence[Any]) -> Remove:
+    """The remove action of a row of `logged_removes`, its commit id left aside."""
+    path, deleted, data_change, extended, values, size, stats, tags, vector, base, version, extra = row[1:]
+    return Remove(
+        path, deleted, data_change, extended, _decoded(values), size, stats, _decoded(tags), vector_of(vector), base,
+        version, _decoded(extra) or {},
+    )  # fmt: skip
+
+
+def cdc_of(row: Sequence[Any]) -> Cdc:
+    """The cdc action of a row of `logged_cdc`, its commit id left aside."""
+    path, size, values, tags, extra = row[1:]
+    return Cdc(path, size, _decoded(values) or {}, tags=_decoded(tags), extra=_decoded(extra) or {})
+
+
+def txn_of(row: Sequence[Any]) -> Txn:
+    """The txn action of a row of `logged_txns`, its version left aside."""
+    app_id, version, last_updated, extra = row[1:]
+    return Txn(app_id, version, last_updated, _decoded(extra) or {})
+
+
+def domain_of(row: Sequence[Any]) -> DomainMetadata:
+    """The domainMetadata action of a row of `logged_domains`, its version left aside."""
+    domain, configuration, removed, extra = row[1:]
+    return DomainMetadata(domain, configuration, removed, _decoded(extra) or {})
+
+
+def _decoded(text: str | None) -> Any:
+    return None if text is None else loads(text)

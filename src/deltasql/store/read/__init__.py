@@ -1,0 +1,1 @@
+"""Read snapshots, files, history and table contents from PostgreSQL."""

@@ -1,0 +1,124 @@
+"""Typed bounds of large commits: statistics parsed once, so that readers prune without parsing."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+
+from deltasql.protocol.schema import arrow_schema
+from deltasql.protocol.statistics import Bounds, ColumnPath, decode_bounds, encode_bounds, leaf_columns, parse_stats
+from deltasql.protocol.table_changes import TableCommit
+from deltasql.store.action_rows import KEY_COLUMNS, Columns, dumps
+from deltasql.store.database import Database, copy_rows
+from deltasql.store.read.arrow_queries import ArrowSession
+
+COLUMNS: Columns = (("column_path", "text"), ("bounds", "bytea"))
+
+_log = logging.getLogger(__name__)
+
+_MIN_FILES = 64
+_MAX_WAITING = 8
+_MAX_COLUMNS = 32
+# Parsing holds the interpreter: the writer, who has just been told its version, goes first.
+_GRACE = 0.02
+
+
+class BoundsWriter:
+    """Stores the bounds of large commits after they have landed, in the background.
+
+    They are an index: a reader that finds none parses the statistics, so a commit does not wait for them, never fails
+    because of them, and goes without when too many are waiting already.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._pool: ThreadPoolExecutor | None = None
+        self._places = threading.Semaphore(_MAX_WAITING)
+        self._lock = threading.Lock()
+
+    def store(self, key: int, commit_id: int, commit: TableCommit) -> None:
+        """Take over a commit that has landed."""
+        if not worthwhile(commit) or not self._places.acquire(blocking=False):
+            return
+        try:
+            with self._lock:
+                if self._pool is None:
+                    self._pool = ThreadPoolExecutor(1, "deltasql-bounds")
+                self._pool.submit(self._store, key, commit_id, commit)
+        except RuntimeError:  # the process is ending
+            self._places.release()
+
+    def _store(self, key: int, commit_id: int, commit: TableCommit) -> None:
+        time.sleep(_GRACE)
+        try:
+            blocks = [(key, commit_id, *block) for block in encode_commit(commit)]
+            with self._database.connection() as connection:
+                copy_rows(connection, "dl_column_bounds", (*KEY_COLUMNS, *COLUMNS), blocks)
+        except Exception:
+            _log.warning("table %s: the bounds of a commit were not stored", commit.state.name, exc_info=True)
+        finally:
+            self._places.release()
+
+    def settle(self) -> None:
+        """Wait until everything taken over is stored."""
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait=True)
+
+
+def worthwhile(commit: TableCommit) -> bool:
+    """Small commits are parsed by the reader: a block per column would outweigh them."""
+    adds = commit.changes.adds
+    return len(adds) >= _MIN_FILES and any(a.stats for a in adds)
+
+
+def encode_commit(commit: TableCommit) -> list[tuple[str, bytes]]:
+    """A block per column with statistics, over the commit's adds in their order."""
+    metadata = commit.changes.metadata[0] if commit.changes.metadata else commit.state.metadata
+    if metadata is None:
+        return []
+    schema = arrow_schema(metadata.schema_string)
+    columns = [path for path in leaf_columns(schema) if path[0] not in metadata.partition_columns]
+    texts = pa.array([a.stats for a in commit.changes.adds], pa.string())
+    parsed = parse_stats(texts, schema, columns[:_MAX_COLUMNS])
+    return [
+        (path_text(path), encode_bounds(bounds))
+        for path, bounds in parsed.items()
+        if bounds.min.null_count < len(texts) or bounds.has_nulls.null_count < len(texts)
+    ]
+
+
+def path_text(path: ColumnPath) -> str:
+    """A column's path as the database knows it."""
+    return dumps(list(path))
+
+
+class Blocks:
+    """Stored bounds by commit and column."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        self._blocks: dict[int, dict[str, bytes]] = {}
+        columns = (rows["commit_id"].to_pylist(), rows["column_path"].to_pylist(), rows["bounds"].to_pylist())
+        for commit_id, path, data in zip(*columns, strict=True):
+            self._blocks.setdefault(commit_id, {})[path] = data
+
+    @classmethod
+    def fetch(cls, session: ArrowSession, key: int, columns: Collection[ColumnPath]) -> Blocks:
+        """The blocks of some columns over all commits."""
+        return cls(session.table("arrow_bounds", table_key=key, paths=[path_text(c) for c in columns]))
+
+    def has(self, commit_id: int, columns: Collection[ColumnPath]) -> bool:
+        """Does a commit have blocks for all of these columns?"""
+        stored = self._blocks.get(commit_id, {})
+        return all(path_text(c) in stored for c in columns)
+
+    def of(self, commit_id: int, columns: Collection[ColumnPath]) -> dict[ColumnPath, Bounds]:
+        """The bounds of one commit's files, in their order."""
+        stored = self._blocks[commit_id]
+        return {c: decode_bounds(stored[path_text(c)]) for c in columns}

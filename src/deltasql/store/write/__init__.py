@@ -1,0 +1,1 @@
+"""Commit to PostgreSQL: stage rows, lock heads, check winners, report the outcome."""
