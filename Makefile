@@ -96,7 +96,7 @@ bench: $(BENCH_READY) $(JAVA_READY) ## Measure against peers; tables and plots g
 	@$(RUN) benchmarks $(ARGS)
 
 docs: $(READY) ## Write the generated pages of docs/reference
-	@$(RUN) deltasql.cli.reference
+	@$(RUN) docs.generate
 
 lock: ## Resolve the dependencies anew into the lock files
 	@$(RUN) uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
