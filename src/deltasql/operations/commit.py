@@ -242,10 +242,7 @@ class MultiTableTransaction:
         predicate = parse_where(where, seen)
         files = self.files(seen, predicate)
         self.note_read(seen, Reads(whole_table=True) if where is None else Reads((where,), _paths(files)))
-        return Snapshot(
-            seen.table_id, seen.name, seen.version, seen.metadata, seen.protocol or Protocol(), files, seen.location,
-            predicate,
-        )  # fmt: skip
+        return Snapshot.of(seen, files, predicate)
 
     def note_read(self, state: TableState, reads: Reads) -> None:
         """Rows of a table were read; those of one that this transaction creates are its own."""

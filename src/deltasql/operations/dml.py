@@ -18,9 +18,9 @@ from deltasql.engines.arrow.write.replace_where import carve_partitions
 from deltasql.engines.row_change import DELETE, MERGE, WRITE, Changed, Fields, Statement
 from deltasql.operations.commit import MultiTableTransaction
 from deltasql.operations.operation_metrics import metrics_of
-from deltasql.operations.write import TableWriter, metadata_of, removal_of
+from deltasql.operations.write import TableWriter, removal_of
 from deltasql.progress import showing
-from deltasql.protocol.actions import CommitInfo, Metadata, Protocol
+from deltasql.protocol.actions import CommitInfo
 from deltasql.protocol.change_feed import has_feed
 from deltasql.protocol.properties import DELETION_VECTORS, is_on
 from deltasql.protocol.schema_fit import parse_struct
@@ -101,20 +101,10 @@ class RowChanger:
     def _candidates(self, txn: MultiTableTransaction, state: TableState, change: Change) -> Snapshot:
         """The files that may hold rows which the statement changes."""
         predicate = parse_where(change.own, state)
-        metadata: Metadata = metadata_of(state)
         files = txn.files(state, None if change.statement.takes_whole else predicate)
         if change.operation == WRITE:
             files = files.slice(0, 0)
-        return Snapshot(
-            state.table_id,
-            state.name,
-            state.version,
-            metadata,
-            state.protocol or Protocol(),
-            files,
-            state.location,
-            predicate,
-        )
+        return Snapshot.of(state, files, predicate)
 
     def _without_reading(self, snapshot: Snapshot, change: Change) -> Changed | None:
         """Rows that go with their files: all of the table's, or those of whole partitions."""

@@ -22,7 +22,7 @@ from deltasql.errors import StorageError, UnsupportedFeature, UsageError
 from deltasql.operations.commit import MultiTableTransaction
 from deltasql.operations.write import TableWriter, metadata_of, removal_of
 from deltasql.progress import Report, counted, showing
-from deltasql.protocol.actions import Add, CommitInfo, Metadata, Protocol, Remove
+from deltasql.protocol.actions import Add, CommitInfo, Metadata, Remove
 from deltasql.protocol.table_changes import TableState
 from deltasql.store import Snapshot
 from deltasql.store.read.log_reader import parse_where
@@ -97,8 +97,7 @@ class Compactor:
         """The files that may hold rows for which a condition is true. What it says of partitions is certain."""
         predicate = parse_where(where, state)
         files = txn.files(state, predicate)
-        protocol = state.protocol or Protocol()
-        snapshot = Snapshot(state.table_id, state.name, state.version, metadata, protocol, files, state.location)
+        snapshot = Snapshot.of(state, files)
         certain = predicate.partition_part() if predicate is not None else None
         if predicate is None or certain is None or not files.num_rows:
             return snapshot

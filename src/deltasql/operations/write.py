@@ -243,9 +243,7 @@ class TableWriter:
         state, metadata = plan.state, plan.shape.metadata
         predicate = parse_where(where, state)
         files = txn.files(state, predicate)
-        snapshot = Snapshot(
-            state.table_id, state.name, state.version, metadata, state.protocol or Protocol(), files, state.location
-        )
+        snapshot = Snapshot.of(replace(state, metadata=metadata), files)
         goes = exact_filter(where, metadata.schema_string, state.name)
         if goes is not None and predicate is not None and predicate.partition_only:
             carved = carve_partitions(snapshot, goes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -26,7 +26,18 @@ Moment = datetime | str
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A table at one version; read with a predicate, with those of its files that may hold matching rows."""
+    """A table at one version, with its live files.
+
+    Attributes:
+        table_id: The table's UUID.
+        name: The table's full name, `namespace.name`.
+        version: The version of the snapshot.
+        metadata: The table's metaData action at that version.
+        protocol: The table's protocol action at that version.
+        files: The live files, one row per file; with a predicate, only the files that may hold matching rows.
+        location: The directory of the table.
+        predicate: The predicate that the files were pruned by, if one was given.
+    """
 
     table_id: str
     name: str
@@ -36,16 +47,35 @@ class Snapshot:
     files: pa.Table
     location: str
     predicate: Predicate | None = None
-    """What the files were pruned by, if they were."""
+
+    @classmethod
+    def of(cls, state: TableState, files: pa.Table, predicate: Predicate | None = None) -> Snapshot:
+        """Return the snapshot of a table state with its files.
+
+        Raises:
+            ValidationError: The state has no metadata, because the table has no version yet.
+        """
+        if state.metadata is None:
+            raise ValidationError(f"table {state.name} has no metadata yet", table=state.name, table_id=state.table_id)
+        return cls(
+            table_id=state.table_id,
+            name=state.name,
+            version=state.version,
+            metadata=state.metadata,
+            protocol=state.protocol or Protocol(),
+            files=files,
+            location=state.location,
+            predicate=predicate,
+        )
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns, as Arrow knows them."""
+        """Return the table's columns as an Arrow schema."""
         return arrow_schema(self.metadata.schema_string)
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """The table's properties."""
+        """Return the table's properties."""
         return self.metadata.configuration
 
 
@@ -68,19 +98,7 @@ class SqlTxnLogReader:
     ) -> Snapshot:
         """A table at its head, at a version or at a moment; with a predicate only the files that may hold its rows."""
         state, found, predicate = self._read(table, where, version, timestamp)
-        metadata, protocol = state.metadata, state.protocol
-        if metadata is None or protocol is None:
-            raise ValidationError(f"table {state.name} has no metadata yet", table=state.name)
-        return Snapshot(
-            table_id=state.table_id,
-            name=state.name,
-            version=found.version,
-            metadata=metadata,
-            protocol=protocol,
-            files=found.files,
-            location=state.location,
-            predicate=predicate,
-        )
+        return Snapshot.of(replace(state, version=found.version), found.files, predicate)
 
     def files(
         self,

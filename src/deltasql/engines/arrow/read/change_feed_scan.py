@@ -19,7 +19,7 @@ from deltasql.engines.arrow.read.labelled_files import labelled
 from deltasql.engines.arrow.read.vector_files import bitmaps
 from deltasql.engines.row_change import num_records
 from deltasql.errors import StorageError, UnsupportedFeature, UsageError, ValidationError
-from deltasql.protocol.actions import Add, DeletionVector, Metadata, Protocol, Remove
+from deltasql.protocol.actions import Add, DeletionVector, Metadata, Remove
 from deltasql.protocol.change_feed import (
     CHANGE_TYPE,
     COLUMNS,
@@ -244,9 +244,8 @@ def shape_at(store: Store, head: TableState, version: int) -> Snapshot:
     state = store.state_at(head.table_id, version)
     if state.metadata is None:
         raise ValidationError(f"table {state.name} has no metadata yet", table=state.name)
-    protocol = state.protocol or Protocol()
-    nothing = presented([], state.metadata.partition_columns)
-    return Snapshot(state.table_id, state.name, version, state.metadata, protocol, nothing, state.location)
+    no_files = presented([], state.metadata.partition_columns)
+    return Snapshot.of(replace(state, version=version), no_files)
 
 
 def changed_files(

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from deltasql.engines.arrow.read.scan import scan
 from deltasql.engines.arrow.write.file_writer import FilePlan, TableFiles, as_changes
-from deltasql.protocol.actions import Add, Cdc, Protocol, Remove
+from deltasql.protocol.actions import Add, Cdc, Remove
 from deltasql.protocol.change_feed import CHANGE_TYPE
 from deltasql.protocol.schema import loose_schema
 from deltasql.protocol.table_changes import TableState
@@ -31,18 +31,7 @@ class Feed:
         if not files or metadata is None:
             return []
         adds = [file if isinstance(file, Add) else _as_add(file) for file in files]
-        return self.of_rows(
-            Snapshot(
-                self.state.table_id,
-                self.state.name,
-                self.state.version,
-                metadata,
-                self.state.protocol or Protocol(),
-                presented(adds, metadata.partition_columns),
-                self.state.location,
-            ),
-            kind,
-        )
+        return self.of_rows(Snapshot.of(self.state, presented(adds, metadata.partition_columns)), kind)
 
     def of_rows(self, snapshot: Snapshot, kind: str) -> list[Cdc]:
         """The same happened to all rows of a snapshot that match its predicate."""
