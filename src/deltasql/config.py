@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -11,7 +10,7 @@ from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from typing import Any
 
-from deltasql.errors import UsageError
+from deltasql.errors import UsageError, did_you_mean
 
 ENVIRONMENT_PREFIX = "DELTASQL_"
 PROPERTY_PREFIX = "deltasql."
@@ -170,7 +169,7 @@ class Config:
 
     def _set(self, source: str, name: str, value: Any) -> None:
         if name not in KEYS:
-            raise UsageError(f"unknown configuration key {source!r}{_nearest(source, name)}", value=source)
+            raise UsageError(f"unknown configuration key {source!r}{_hint(source, name)}", value=source)
         try:
             self._values[name] = KEYS[name].read(value)
         except ValueError as error:
@@ -212,8 +211,7 @@ def _key_of(variable: str) -> str:
     return {_variable(key): key for key in KEYS}.get(variable, variable)
 
 
-def _nearest(source: str, name: str) -> str:
+def _hint(source: str, name: str) -> str:
     is_variable = source.startswith(ENVIRONMENT_PREFIX)
     known = [_variable(key) for key in KEYS] if is_variable else list(KEYS)
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-    return f": did you mean {close[0]!r}?" if close else f": the keys are {', '.join(known)}"
+    return did_you_mean(name, known, cutoff=0.4)

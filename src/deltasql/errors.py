@@ -32,7 +32,33 @@ The facts are attributes, the help is in the text, and every error pickles: they
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Any
+
+_MOST_NAMES_LISTED = 20
+
+
+def closest_name(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
+    """Return the known name that is most like the given one, ignoring case, or None if none is close."""
+    by_lower_case = {each.lower(): each for each in known}
+    close = get_close_matches(name.lower(), by_lower_case, n=1, cutoff=cutoff)
+    return by_lower_case[close[0]] if close else None
+
+
+def did_you_mean(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
+    """Return the hint that an error adds to an unknown name: the closest known name, or else all known names."""
+    names = list(known)
+    close = closest_name(name, names, cutoff=cutoff)
+    if close is not None:
+        return f' (did you mean "{close}"?)'
+    listed = ", ".join(names[:_MOST_NAMES_LISTED]) + (", …" if len(names) > _MOST_NAMES_LISTED else "")
+    return f" (known: {listed})" if names else ""
+
+
+def unknown_column(name: object, columns: Iterable[str]) -> str:
+    """Return the text of an error for a column that does not exist, with a hint."""
+    return f'column "{name}" does not exist{did_you_mean(str(name), columns)}'
 
 
 class DeltaSqlError(Exception):
@@ -75,8 +101,8 @@ class TableNotFound(UsageError):
     """No table of that name or id."""
 
     def __init__(self, table: str, suggestion: str | None = None, message: str | None = None) -> None:
-        hint = f"did you mean {suggestion!r}?" if suggestion else "`deltasql tables` lists the tables."
-        super().__init__(message or f"there is no table {table!r}: {hint}", table=table, value=table)
+        hint = f'did you mean "{suggestion}"?' if suggestion else "`deltasql tables` lists the tables"
+        super().__init__(message or f"table {table} does not exist ({hint})", table=table, value=table)
         self.suggestion = suggestion
 
 

@@ -98,7 +98,7 @@ def test_listings(lake: deltasql.Lake, make_table: Make, run: Callable[..., str]
 def test_errors_are_sentences(run: Callable[..., str], make_table: Make) -> None:
     table = make_table("orders")
     message = run("show", table.name.replace("orders", "order"), ok=False)
-    assert f"did you mean '{table.name}'" in message
+    assert f'did you mean "{table.name}"' in message
     assert "Traceback" not in message
     assert "versions 0 to 0" in run("files", table.name, "--version", "9", ok=False)
     assert "amount" in run("files", table.name, "--where", "amout = 1", ok=False)

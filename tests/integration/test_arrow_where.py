@@ -176,5 +176,5 @@ class TestRows:
         assert caught.value.table == table.name
 
     def test_a_bad_predicate_is_explained(self, make_table: Make) -> None:
-        with pytest.raises(deltasql.ValidationError, match="did you mean 'amount'"):
+        with pytest.raises(deltasql.ValidationError, match='did you mean "amount"'):
             make_table().arrow(where="amout > 1")

@@ -192,7 +192,7 @@ class TestUpdate:
     @pytest.mark.parametrize(
         ("changes", "problem"),
         [
-            ({"m": "1"}, "no column 'm': there are id, part, n, s"),
+            ({"m": "1"}, 'column "m" does not exist .known: id, part, n, s'),
             ({"n": "'many'"}, "column 'n' is integer and cannot hold many"),
             ({"n": "id * 10000000000"}, "column 'n' is integer and cannot hold"),
             ({"s": "1"}, "column 's' is struct<x: long>, and the value for it is integer"),

@@ -112,7 +112,7 @@ class TestBatches:
         assert (table.version, ids(table)) == (1, [1, 2])
 
     def test_an_unknown_table(self, spark: SparkSession) -> None:
-        with pytest.raises(Exception, match=r"there is no table 'no\.such'"):
+        with pytest.raises(Exception, match=r"table no\.such does not exist"):
             spark.read.format("deltasql").load("no.such").count()
 
 

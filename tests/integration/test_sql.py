@@ -84,7 +84,7 @@ class TestInsert:
         [
             ("INSERT INTO ns.orders (id, id) VALUES (1, 2)", "names a column twice"),
             ("INSERT INTO ns.orders (id) VALUES (1, 2)", "gives 2 values for 1 columns"),
-            ("INSERT INTO ns.orders (idd) VALUES (1)", "no column 'idd': did you mean 'id'"),
+            ("INSERT INTO ns.orders (idd) VALUES (1)", 'column "idd" does not exist .did you mean "id"'),
             ("INSERT INTO ns.orders VALUES ('x')", "constraint id fits BIGINT"),
             ("INSERT INTO ns.orders (day) VALUES ('x')", "constraint id NOT NULL"),
             (
@@ -93,7 +93,7 @@ class TestInsert:
             ),
             ("INSERT INTO ns.orders (id) VALUES (1) ON CONFLICT DO NOTHING", "names no keys"),
             ("INSERT INTO ns.orders (day) VALUES ('x') ON CONFLICT (id) DO NOTHING", "no value for the key id"),
-            ("INSERT INTO ns.nothing VALUES (1)", "there is no table"),
+            ("INSERT INTO ns.nothing VALUES (1)", "table ns.nothing does not exist"),
         ],
     )
     def test_what_does_not_fit(self, sql: Run, orders: deltasql.Table, text: str, problem: str) -> None:
@@ -186,7 +186,7 @@ class TestUpdate:
             ("UPDATE ns.orders SET id = :a", {"b": 1}, "parameter 'a' has no value"),
             ("UPDATE ns.orders SET id = 1", [5], "no parameter for 1"),
             ("UPDATE ns.orders SET id = 1, ID = 2", None, "column 'id' two values"),
-            ("UPDATE ns.orders SET amout = 1", None, "did you mean 'amount'"),
+            ("UPDATE ns.orders SET amout = 1", None, 'did you mean "amount"'),
             ("UPDATE ns.orders SET amount = 'much'", None, "cannot hold much"),
             ("UPDATE ns.orders SET amount = s.amount FROM ns.orders", None, "the same name"),
             ("UPDATE ns.orders SET (id, day) = (1)", None, "as many values as columns"),
@@ -194,7 +194,7 @@ class TestUpdate:
             ("UPDATE ns.orders SET amount = 1; DELETE FROM ns.orders", None, "holds 2 statements"),
             ("VACUUM ns.orders", None, "VACUUM is not supported"),
             ("", None, "a statement is a text"),
-            ("SELECT * FROM ns.nothing", None, "there is no table"),
+            ("SELECT * FROM ns.nothing", None, "table ns.nothing does not exist"),
             ("CREATE VIEW v AS SELECT 1", None, "only CREATE TABLE is supported"),
         ],
     )

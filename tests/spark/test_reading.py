@@ -455,7 +455,7 @@ class TestPredicates:
         assert ids(table.df(where=where.format(table="t"))) == [1]
 
     def test_a_bad_one_is_explained(self, make_table: Make) -> None:
-        with pytest.raises(deltasql.ValidationError, match="did you mean 'amount'"):
+        with pytest.raises(deltasql.ValidationError, match='did you mean "amount"'):
             make_table().df(where="amout > 1")
 
 

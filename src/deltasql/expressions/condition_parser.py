@@ -11,7 +11,6 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +18,7 @@ from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, TokenError
 
-from deltasql.errors import ValidationError
+from deltasql.errors import ValidationError, unknown_column
 from deltasql.expressions.bounds import ColumnPath
 
 Node = Any  # exp.Expression, or its base class in newer releases of sqlglot
@@ -189,14 +188,8 @@ class Names:
         return Reference(root.name, tuple(part.name for part in chain), _compared_type(chain))
 
     def _unknown(self, identifier: Node, name: str, parent: pa.Schema | pa.StructType) -> ValidationError:
-        names = [part.name for part in parent]
-        near = get_close_matches(name.lower(), [known.lower() for known in names], 1)
-        hint = (
-            f"did you mean {next(known for known in names if known.lower() == near[0])!r}?"
-            if near
-            else f"there are {', '.join(names[:20])}{', …' if len(names) > 20 else ''}"
-        )
-        return self.source.error(f"there is no column {name!r}: {hint}", identifier.meta.get("start"))
+        problem = unknown_column(name, [part.name for part in parent])
+        return self.source.error(problem, identifier.meta.get("start"))
 
 
 def _outermost(column: Node) -> Node:

@@ -11,7 +11,7 @@ import msgspec
 
 from deltasql.config import Config
 from deltasql.engines.arrow.write.align import violation
-from deltasql.errors import ValidationError
+from deltasql.errors import ValidationError, unknown_column
 from deltasql.operations.commit import MultiTableTransaction
 from deltasql.operations.write import fields_of, metadata_of
 from deltasql.protocol.actions import CommitInfo, Metadata
@@ -76,10 +76,8 @@ def set_default(txn: MultiTableTransaction, state: TableState, column: str, text
     metadata, fields = metadata_of(state), fields_of(state)
     field = next((one for one in fields if one["name"].lower() == column.lower()), None)
     if field is None:
-        known = ", ".join(one["name"] for one in fields)
-        raise ValidationError(
-            f"table {state.name} has no column {column!r}: there are {known}", table=state.name, value=column
-        )
+        problem = unknown_column(column, [one["name"] for one in fields])
+        raise ValidationError(f"table {state.name}: {problem}", table=state.name, value=column)
     if GENERATED in (field.get("metadata") or {}):
         raise ValidationError(
             f"table {state.name}: {column!r} is a generated column and has no default", table=state.name, value=column

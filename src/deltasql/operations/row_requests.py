@@ -8,7 +8,6 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from deltasql.engines.arrow.write.input_rows import arrow_rows, is_spark_frame
@@ -28,7 +27,7 @@ from deltasql.engines.row_change import (
     Statement,
     unreachable,
 )
-from deltasql.errors import CommitConflict, UsageError, ValidationError
+from deltasql.errors import CommitConflict, UsageError, ValidationError, unknown_column
 from deltasql.operations.dml import Change, told_of
 from deltasql.operations.write import fields_of, metadata_of
 from deltasql.protocol.table_changes import TableState
@@ -239,9 +238,8 @@ def _named(values: Mapping[str, Expression], state: TableState) -> dict[str, Exp
     for name, value in values.items():
         one = known.get(name.lower()) or known.get(name.removeprefix(f"{TARGET}.").lower())
         if one is None:
-            near = get_close_matches(name.lower(), known, n=1)
-            hint = f"did you mean {known[near[0]]['name']!r}?" if near else f"there are {', '.join(known)}"
-            raise ValidationError(f"table {state.name} has no column {name!r}: {hint}", table=state.name, value=name)
+            problem = unknown_column(name, [f["name"] for f in fields])
+            raise ValidationError(f"table {state.name}: {problem}", table=state.name, value=name)
         if one["name"] in found:
             raise ValidationError(f"table {state.name}: column {one['name']!r} gets two values", value=name)
         found[one["name"]] = value

@@ -6,9 +6,8 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from difflib import get_close_matches
 
-from deltasql.errors import ValidationError
+from deltasql.errors import ValidationError, closest_name
 
 _log = logging.getLogger(__name__)
 _PART = re.compile(r"\s*(\d+)\s+(week|day|hour|minute|second|millisecond|microsecond)s?", re.IGNORECASE)
@@ -61,11 +60,14 @@ def _canonical(table: str, key: str) -> str:
             return prefix + key[len(prefix) :]
     if lower in _NAMES:
         return _NAMES[lower]
-    near = get_close_matches(lower, _NAMES, n=1)
-    hint = f"did you mean {_NAMES[near[0]]!r}?" if near else "names of your own begin otherwise"
-    if lower in _VERSIONS:
-        hint = "its protocol follows from what a table uses, and delta.feature.<name>='supported' asks for more"
-    raise ValidationError(f"table {table}: Delta has no property {key!r}: {hint}", table=table, value=key)
+    raise ValidationError(f"table {table}: unknown property {key} ({_hint(lower)})", table=table, value=key)
+
+
+def _hint(key: str) -> str:
+    if key in _VERSIONS:
+        return "the protocol follows from the features in use; delta.feature.<name>='supported' adds a feature"
+    close = closest_name(key, _NAMES.values())
+    return f'did you mean "{close}"?' if close else 'custom properties must not start with "delta."'
 
 
 def _is_switch(text: str) -> bool:

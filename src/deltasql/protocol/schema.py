@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any, Protocol
 
 import pyarrow as pa
 
-from deltasql.errors import UnsupportedFeature, ValidationError
+from deltasql.errors import UnsupportedFeature, ValidationError, did_you_mean
 
 Json = dict[str, Any]
 DeltaType = str | Json
@@ -510,7 +509,7 @@ def _check_partitioning(struct: Json, partition_columns: Sequence[str], table: s
     types = {field["name"]: field["type"] for field in struct["fields"]}
     for index, name in enumerate(partition_columns):
         if name not in types:
-            raise invalid(f"partition column {name!r} is not a column: {_nearest(name, list(types))}", table, name)
+            raise invalid(f'partition column "{name}" does not exist{did_you_mean(str(name), types)}', table, name)
         if name in partition_columns[:index]:
             raise invalid(f"partition column {name!r} is given twice", table, name)
         if isinstance(types[name], dict):
@@ -518,9 +517,3 @@ def _check_partitioning(struct: Json, partition_columns: Sequence[str], table: s
             raise invalid(f"partition column {name!r} is of type {kind}: partition by a simple type", table, name)
     if len(partition_columns) == len(types):
         raise invalid("every column is a partition column: leave at least one for the files to hold", table, None)
-
-
-def _nearest(name: str, names: list[str]) -> str:
-    by_case = {known.lower(): known for known in names}
-    near = get_close_matches(str(name).lower(), by_case, n=1)
-    return f"did you mean {by_case[near[0]]!r}?" if near else f"the columns are {', '.join(names)}"

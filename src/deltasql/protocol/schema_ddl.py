@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 import sqlglot
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import SqlglotError
 
-from deltasql.errors import UnsupportedFeature, ValidationError
+from deltasql.errors import UnsupportedFeature, ValidationError, closest_name
 from deltasql.protocol.schema import (
     DeltaType,
     Json,
@@ -248,8 +247,9 @@ class Ddl:
                 self.table,
                 word.lower(),
             )
-        near = get_close_matches(word, [*_DDL, *_DDL_DECIMAL, *_DDL_CHAR, *_DDL_NESTED], n=1)
-        return self._unexpected(f"a type for column {path!r}{f' (did you mean {near[0]}?)' if near else ''}")
+        close = closest_name(word, [*_DDL, *_DDL_DECIMAL, *_DDL_CHAR, *_DDL_NESTED])
+        hint = f' (did you mean "{close}"?)' if close else ""
+        return self._unexpected(f"a type for column {path!r}{hint}")
 
     def _numbers(self) -> list[int]:
         if not self._accept("("):

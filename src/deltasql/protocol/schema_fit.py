@@ -10,10 +10,9 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any
 
-from deltasql.errors import ValidationError
+from deltasql.errors import ValidationError, did_you_mean
 from deltasql.protocol.schema import DeltaType, Json, join_path, struct_type
 
 GENERATED = "delta.generationExpression"
@@ -94,11 +93,10 @@ class _Matching:
     def _new(self, given: Json, table: list[Json], path: str) -> Json:
         place = join_path(path, given["name"])
         if not self.merge:
-            near = get_close_matches(given["name"].lower(), [f["name"].lower() for f in table], n=1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
+            hint = did_you_mean(given["name"], [f["name"] for f in table])
             self.problems.append(
-                f"column {place!r} ({shown(given['type'])}) is not in the table: {hint}"
-                f"leave it out, or let it be added with merge_schema=True"
+                f"column {place!r} ({shown(given['type'])}) is not in the table{hint}: "
+                f"leave it out, or add it to the table with merge_schema=True"
             )
         elif _has_void(given["type"]):
             self.problems.append(f"column {place!r} is new and has no type, only nulls: cast it to one")

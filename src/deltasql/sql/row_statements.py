@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +32,7 @@ from deltasql.engines.row_change import (
     raw_name,
     unreachable,
 )
-from deltasql.errors import ValidationError
+from deltasql.errors import ValidationError, unknown_column
 from deltasql.expressions.conjuncts import is_own, own_part
 from deltasql.operations.dml import Change, told_of
 from deltasql.operations.row_requests import merge_parameters
@@ -86,9 +85,7 @@ class StatementTarget:
         """A column by its name, whatever the case; `at` is where the statement names it."""
         known = {f["name"].lower(): f for f in self.fields}
         if name.lower() not in known:
-            near = get_close_matches(name.lower(), known, n=1)
-            hint = f"did you mean {known[near[0]]['name']!r}?" if near else f"there are {', '.join(self.columns)}"
-            raise self.parsed.refused(f"table {self.state.name} has no column {name!r}: {hint}", at)
+            raise self.parsed.refused(f"table {self.state.name}: {unknown_column(name, self.columns)}", at)
         return known[name.lower()]
 
     def place(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,7 +13,7 @@ import pyarrow as pa
 
 from deltasql.addresses import split_name
 from deltasql.config import Config
-from deltasql.errors import DeltaSqlError, MirrorFailure, TableNotFound, ValidationError
+from deltasql.errors import DeltaSqlError, MirrorFailure, TableNotFound, ValidationError, closest_name
 from deltasql.protocol.table_changes import LoggedCommit, TableCommit, TableContents, TableState
 from deltasql.protocol.validation import validate
 from deltasql.store import migrations
@@ -128,8 +127,7 @@ class Store:
 
     def _suggest(self, name: str) -> str | None:
         names = [next(iter(row.values())) for row in self._database.rows("table_names")]
-        close = difflib.get_close_matches(name if "." in name else f"public.{name}", names, n=1)
-        return close[0] if close else None
+        return closest_name(name if "." in name else f"public.{name}", names)
 
     def point(self) -> dict[str, int]:
         """The version of every table, by its id, all at one moment."""

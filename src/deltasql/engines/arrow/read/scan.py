@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -27,7 +26,7 @@ from deltasql.engines.arrow.read.file_columns import Columns
 from deltasql.engines.arrow.read.prefetch import Task, in_order
 from deltasql.engines.arrow.read.row_groups import matching_groups
 from deltasql.engines.arrow.read.vector_files import Deleted, stays
-from deltasql.errors import StorageError, UnsupportedFeature, ValidationError
+from deltasql.errors import StorageError, UnsupportedFeature, ValidationError, unknown_column
 from deltasql.protocol.deletion_vectors import Numbers
 from deltasql.protocol.features import MAX_READER, unsupported
 from deltasql.storage import Directory, is_local
@@ -146,11 +145,8 @@ def _selected(snapshot: Snapshot, schema: pa.Schema, columns: Sequence[str]) -> 
     for name in names:
         place = places.find(name) if isinstance(name, str) else None
         if place is None:
-            near = get_close_matches(str(name), schema.names, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(schema.names)}"
-            raise ValidationError(
-                f"table {snapshot.name} has no column {name!r}: {hint}", table=snapshot.name, value=name
-            )
+            problem = unknown_column(name, schema.names)
+            raise ValidationError(f"table {snapshot.name}: {problem}", table=snapshot.name, value=name)
         if schema.field(place) in fields:
             raise ValidationError(f"table {snapshot.name}: column {name!r} is asked for twice", value=name)
         fields.append(schema.field(place))
