@@ -9,28 +9,28 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from uuid import uuid4
 
-import pyarrow as pa
 from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from deltasql.engines.arrow.write.align import conformed, violation
-from deltasql.engines.arrow.write.file_writer import FilePlan, TableFiles, as_texts, from_text
+from deltasql.engines.arrow.write.align import violation
+from deltasql.engines.arrow.write.file_writer import FilePlan, from_text
 from deltasql.engines.arrow.write.parquet_files import adds_from_parquet
 from deltasql.engines.spark.job_progress import watched
 from deltasql.engines.spark.row_shape import aligned, broken, narrowing, struct_of
+from deltasql.engines.spark.worker.write_task import write_batches
 from deltasql.errors import UsageError
 from deltasql.progress import Report, counted
 from deltasql.protocol.actions import Add
 from deltasql.protocol.constraints import Constraint, quoted
-from deltasql.protocol.schema import Json, arrow_schema, loose_schema
+from deltasql.protocol.schema import Json, arrow_schema
 from deltasql.protocol.schema_fit import Fit
 from deltasql.storage import Directory, is_local, local_path
 
@@ -116,7 +116,7 @@ class FrameWrite:
         plain = frame.toDF(*(f"c{place}" for place in range(len(frame.columns))))
         # One action: the rows of a second one would be written again.
         with explained():
-            rows = plain.mapInArrow(partial(_write_batches, self.plan, self.table), "add string").collect()
+            rows = plain.mapInArrow(partial(write_batches, self.plan, self.table), "add string").collect()
         return [from_text(row["add"]) for row in rows]
 
 
@@ -133,16 +133,6 @@ def explained() -> Iterator[None]:
             f"Spark's Python workers have no {missing[1]}: they run another Python than this process. Install deltasql "
             f"there, or before the session is made: os.environ['PYSPARK_PYTHON'] = {sys.executable!r}"
         ) from error
-
-
-def _write_batches(plan: FilePlan, table: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Runs in a Python worker of Spark's: the files of one task."""
-    schema = loose_schema(arrow_schema(plan.schema_string))
-    with TableFiles(plan) as files:
-        for batch in batches:
-            arrays = [conformed(values, field, table) for values, field in zip(batch.columns, schema, strict=True)]
-            files.write(pa.RecordBatch.from_arrays(arrays, schema=schema))
-    yield pa.RecordBatch.from_arrays([pa.array(as_texts(files.adds), pa.string())], names=["add"])
 
 
 def _takes_timestamp_option(spark: SparkSession) -> bool:

@@ -3,31 +3,36 @@ they stay, and get deletion vectors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from heapq import heappop, heappush
-from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from deltasql.engines.arrow.write.file_writer import FilePlan, as_texts, from_text
+from deltasql.engines.arrow.write.file_writer import FilePlan, from_text
 from deltasql.engines.arrow.write.mark_rows import Remains, is_marked, live_rows, mark, widened
-from deltasql.engines.arrow.write.rewrite import Rows, picked, without_rows
+from deltasql.engines.arrow.write.rewrite import Rows
 from deltasql.engines.row_change import FILE, ROW
 from deltasql.engines.spark.dml.dml_target import TargetTable
+from deltasql.engines.spark.worker.rewrite_task import (
+    ADD,
+    FILE_INDEX,
+    RowExtraction,
+    extend_vectors,
+    remove_rows,
+    rows_by_file,
+)
 from deltasql.protocol.actions import Add
 from deltasql.protocol.deletion_vectors import bitmap_of
-from deltasql.protocol.schema import loose_schema
 from deltasql.protocol.schema_fit import nullable, parse_struct
 from deltasql.store import Snapshot
 
-_PLACE, _TASK, _ADD = "__deltasql_place", "__deltasql_task", "__deltasql_add"
+_TASK = "__deltasql_task"
 _MOST_TASKS = 1000
 _MOST_ON_DRIVER = 1_000_000
 """Rows whose numbers are brought together in this process."""
@@ -90,10 +95,10 @@ class Rewriting:
         if sum(loss.rows for loss in losses) <= _MOST_ON_DRIVER:
             return self._mark_here(_collected(places), marked)
         snapshot = self._snapshot(marked)
-        work = partial(_widen, snapshot, self.plan.options)
-        schema = f"{_PLACE} int, data binary, rows bigint"
+        work = partial(extend_vectors, snapshot, self.plan.options)
+        schema = f"{FILE_INDEX} int, data binary, rows bigint"
         found = self._spread(places, marked).mapInArrow(work, schema).collect()
-        return mark(snapshot, {row[_PLACE]: (bytes(row["data"]), row["rows"]) for row in found}, self.plan.options)
+        return mark(snapshot, {row[FILE_INDEX]: (bytes(row["data"]), row["rows"]) for row in found}, self.plan.options)
 
     def _mark_here(self, rows: Mapping[int, Rows], marked: Sequence[Loss]) -> Remains:
         snapshot = self._snapshot(marked)
@@ -102,19 +107,19 @@ class Rewriting:
 
     def drop(self, places: DataFrame, losses: Sequence[Loss]) -> list[Add]:
         """The new files of those that lose the rows at some places."""
-        work = partial(_drop, self._snapshot(losses), self.plan)
-        found = self._spread(places, losses).mapInArrow(work, StructType([StructField(_ADD, StringType())])).collect()
-        return [from_text(row[_ADD]) for row in found]
+        work = partial(remove_rows, self._snapshot(losses), self.plan)
+        found = self._spread(places, losses).mapInArrow(work, StructType([StructField(ADD, StringType())])).collect()
+        return [from_text(row[ADD]) for row in found]
 
     def _take_out(
         self, places: DataFrame, losses: Sequence[Loss], staying: frozenset[int]
     ) -> tuple[DataFrame, list[Add]]:
         """The rows that go, and the new files of those that do not stay."""
         taking = self._taking(losses, staying)
-        schema = self._taken_schema().add(_ADD, StringType())
-        held = self._spread(places, losses).mapInArrow(taking.by_task, schema).localCheckpoint()
-        adds = held.where(F.col(_ADD).isNotNull()).select(_ADD).collect()
-        return held.where(F.col(_ADD).isNull()).drop(_ADD), [from_text(row[_ADD]) for row in adds]
+        schema = self._taken_schema().add(ADD, StringType())
+        held = self._spread(places, losses).mapInArrow(taking.run_task, schema).localCheckpoint()
+        adds = held.where(F.col(ADD).isNotNull()).select(ADD).collect()
+        return held.where(F.col(ADD).isNull()).drop(ADD), [from_text(row[ADD]) for row in adds]
 
     def _take_out_here(
         self, rows: Mapping[int, Rows], losses: Sequence[Loss], staying: frozenset[int]
@@ -124,7 +129,7 @@ class Rewriting:
 
         def of_file(place: int) -> tuple[list[pa.RecordBatch], list[Add]]:
             adds: list[Add] = []
-            return list(taking.of_file(place, rows[losses[place].file], adds)), adds
+            return list(taking.from_file(place, rows[losses[place].file], adds)), adds
 
         with ThreadPoolExecutor(min(len(losses), pa.cpu_count()), "deltasql-rows") as pool:
             found = list(pool.map(of_file, range(len(losses))))
@@ -132,8 +137,8 @@ class Rewriting:
         taken = self.target.spark.createDataFrame(table, self._taken_schema())
         return taken, [add for _, adds in found for add in adds]
 
-    def _taking(self, losses: Sequence[Loss], staying: frozenset[int]) -> _Taking:
-        return _Taking(self._snapshot(losses), self.plan, [loss.file for loss in losses], staying)
+    def _taking(self, losses: Sequence[Loss], staying: frozenset[int]) -> RowExtraction:
+        return RowExtraction(self._snapshot(losses), self.plan, [loss.file for loss in losses], staying)
 
     def _taken_schema(self) -> StructType:
         schema = StructType.fromJson(nullable(parse_struct(self.target.snapshot.metadata.schema_string)))
@@ -156,16 +161,16 @@ class Rewriting:
         """The rows of some files, each with the place of its file among them and with its task."""
         numbers = [pa.array(values, pa.int32()) for values in (range(len(losses)), tasks)]
         table = pa.table(
-            {FILE: pa.array([loss.file for loss in losses], pa.int64()), _PLACE: numbers[0], _TASK: numbers[1]}
+            {FILE: pa.array([loss.file for loss in losses], pa.int64()), FILE_INDEX: numbers[0], _TASK: numbers[1]}
         )
         files = F.broadcast(self.target.spark.createDataFrame(table))
-        return places.select(FILE, ROW).join(files, FILE).select(_PLACE, ROW, _TASK)
+        return places.select(FILE, ROW).join(files, FILE).select(FILE_INDEX, ROW, _TASK)
 
 
 def _collected(places: DataFrame) -> dict[int, Rows]:
     """The numbers of the rows that go from each file."""
     rows = places.where(F.col(FILE).isNotNull()).select(FILE, ROW).toArrow()
-    return dict(_by_file(rows.to_batches()))
+    return dict(rows_by_file(rows.to_batches()))
 
 
 def _balanced(sizes: Sequence[int]) -> list[int]:
@@ -177,71 +182,3 @@ def _balanced(sizes: Sequence[int]) -> list[int]:
         load, tasks[place] = heappop(loads)
         heappush(loads, (load + sizes[place], tasks[place]))
     return tasks
-
-
-# --- What runs in Python workers of Spark's
-
-
-def _drop(snapshot: Snapshot, plan: FilePlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    adds: list[Add] = []
-    for place, rows in _by_file(batches):
-        for _ in without_rows(_file(snapshot, place), rows, plan.options, plan, adds):
-            pass
-    yield pa.RecordBatch.from_arrays([pa.array(as_texts(adds), pa.string())], names=[_ADD])
-
-
-def _widen(
-    snapshot: Snapshot, options: Mapping[str, str], batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    gone = {place: bitmap_of(numbers) for place, numbers in _by_file(batches)}
-    found = widened(snapshot, gone, options)
-    data, counts = [data for data, _ in found.values()], [count for _, count in found.values()]
-    arrays = [pa.array(list(found), pa.int32()), pa.array(data, pa.binary()), pa.array(counts, pa.int64())]
-    yield pa.RecordBatch.from_arrays(arrays, names=[_PLACE, "data", "rows"])
-
-
-@dataclass(frozen=True, slots=True)
-class _Taking:
-    """How rows are taken out of the files of a snapshot, each of which has a number that stands for it."""
-
-    snapshot: Snapshot
-    plan: FilePlan
-    files: Sequence[int]
-    staying: frozenset[int]
-
-    def by_task(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows that go, and texts of files that were written, for the rows of a task."""
-        adds: list[Add] = []
-        for place, rows in _by_file(batches):
-            for taken in self.of_file(place, rows, adds):
-                yield taken.append_column(_ADD, pa.nulls(taken.num_rows, pa.string()))
-        schema = loose_schema(self.snapshot.schema)
-        texts = pa.array(as_texts(adds), pa.string())
-        nothing = [pa.nulls(len(texts), kind) for kind in (*schema.types, pa.int64(), pa.int64())]
-        yield pa.RecordBatch.from_arrays([*nothing, texts], names=[*schema.names, FILE, ROW, _ADD])
-
-    def of_file(self, place: int, rows: Rows, adds: list[Add]) -> Iterator[pa.RecordBatch]:
-        """The rows that go from one file, with their places; `adds` gets what is written of the others if the file does
-        not stay."""
-        name, file, options = self.files[place], _file(self.snapshot, place), self.plan.options
-        stays = name in self.staying
-        found = picked(file, rows, options) if stays else without_rows(file, rows, options, self.plan, adds)
-        for taken, numbers in found:
-            where = [pa.repeat(pa.scalar(name, pa.int64()), len(numbers)), pa.array(numbers)]
-            yield pa.RecordBatch.from_arrays([*taken.columns, *where], names=[*taken.schema.names, FILE, ROW])
-
-
-def _by_file(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Rows]]:
-    """All rows that go from a file."""
-    found: dict[int, list[Any]] = {}
-    for batch in batches:
-        places, rows = batch.column(0).to_numpy(), batch.column(1).to_numpy()
-        order = np.argsort(places, kind="stable")
-        numbers, starts = np.unique(places[order], return_index=True)
-        for place, part in zip(numbers.tolist(), np.split(rows[order], starts[1:]), strict=True):
-            found.setdefault(place, []).append(part)
-    return ((place, np.concatenate(parts)) for place, parts in found.items())
-
-
-def _file(snapshot: Snapshot, place: int) -> Snapshot:
-    return replace(snapshot, files=snapshot.files.slice(place, 1))

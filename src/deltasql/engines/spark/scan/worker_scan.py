@@ -6,22 +6,20 @@ Spark's wheel knows local files and HDFS. With the jars of a store's file system
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from deltasql.engines.arrow.read.scan import packed, scan
-from deltasql.engines.arrow.write.rewrite import numbered
-from deltasql.engines.spark.scan.hadoop_paths import hadoop_paths, hadoop_root, hadoop_uri
-from deltasql.engines.spark.scan.row_ids import FILE, ROW, URI_FIELDS, file_id
+from deltasql.engines.arrow.read.scan import packed
+from deltasql.engines.spark.scan.hadoop_paths import hadoop_root
+from deltasql.engines.spark.scan.row_ids import FILE, URI_FIELDS, file_id
 from deltasql.engines.spark.session import is_classic
-from deltasql.protocol.schema import loose_schema
+from deltasql.engines.spark.worker.scan_task import read_rows, read_rows_with_ids, read_tasks
 from deltasql.protocol.schema_fit import nullable, parse_struct
 from deltasql.storage import is_local
 from deltasql.store import Snapshot
@@ -57,33 +55,8 @@ def read_by_workers(
     tasks = packed(replace(snapshot, predicate=None))  # rows are chosen by Spark
     if tasks:
         numbers = spark.range(0, len(tasks), 1, len(tasks))
-        read = _read_with_places if row_ids else _read
-        rows = numbers.mapInArrow(partial(_in_tasks, read, tasks, dict(options)), schema)
+        read = read_rows_with_ids if row_ids else read_rows
+        rows = numbers.mapInArrow(partial(read_tasks, read, tasks, dict(options)), schema)
     else:
         rows = spark.createDataFrame([], schema)
     return rows.withColumn(FILE, file_id(F.col(FILE))) if row_ids else rows
-
-
-_Read = Callable[[Snapshot, Mapping[str, str]], Iterator[pa.RecordBatch]]
-
-
-def _in_tasks(
-    read: _Read, tasks: Sequence[Snapshot], options: Mapping[str, str], batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Runs in a Python worker of Spark's: the files of one task."""
-    for batch in batches:
-        for number in batch.column(0).to_pylist():
-            yield from read(tasks[number], options)
-
-
-def _read(task: Snapshot, options: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
-    schema = loose_schema(task.schema)
-    yield from (rows.cast(schema) for rows in scan(task, options).batches())
-
-
-def _read_with_places(task: Snapshot, options: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
-    uris = map(hadoop_uri, hadoop_paths(task.location, task.files["path"].to_pylist()))
-    for place, uri in enumerate(uris):
-        for rows, numbers in numbered(replace(task, files=task.files.slice(place, 1)), options):
-            arrays = [pa.repeat(uri, rows.num_rows), pa.array(numbers, pa.int64())]
-            yield pa.RecordBatch.from_arrays([*rows.columns, *arrays], names=[*rows.schema.names, FILE, ROW])
