@@ -18,7 +18,6 @@ from deltasql.store.migrations import latest, migrations
 from deltasql.store.sqlstate import CONSTRAINTS
 from tests.factories import add
 from tests.processes import run_all
-from tests.schema_dump import SCHEMA_FILE, dump
 from tests.servers import PostgresServer, wait_until
 
 
@@ -31,10 +30,19 @@ def empty_database(any_lake: deltasql.Lake, namespace: str) -> Iterator[str]:
         connection.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(namespace)))
 
 
-class TestMigrations:
-    def test_schema_file_is_the_sum_of_the_migrations(self, lake: deltasql.Lake) -> None:
-        assert dump(lake.dsn) == SCHEMA_FILE.read_text()
+@pytest.fixture
+def next_release(empty_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A release with one migration more than the database has; the file of that migration."""
+    deltasql.connect(empty_database).close()
+    for migration in migrations():
+        (tmp_path / f"{migration.number:04d}_{migration.name}.sql").write_text(migration.text)
+    added = tmp_path / f"{latest() + 1:04d}_next.sql"
+    added.write_text("select 1")
+    monkeypatch.setattr("deltasql.store.migrations.FOLDER", tmp_path)
+    return added
 
+
+class TestMigrations:
     def test_numbers_have_no_gap(self) -> None:
         assert [m.number for m in migrations()] == list(range(1, latest() + 1))
 
@@ -58,27 +66,30 @@ class TestMigrations:
         with pytest.raises(deltasql.SchemaOutdated, match="upgrade deltasql"), open_store(empty_database) as store:
             store.migrate()
 
-    def test_an_older_schema_says_migrate(self, empty_database: str) -> None:
-        deltasql.connect(empty_database).close()
-        _execute(empty_database, "drop index deltasql.dl_transactions_committed_at")
-        _execute(
-            empty_database,
-            "alter table deltasql.dl_transactions drop column tables, drop column manifest, drop column together",
-        )
-        _execute(empty_database, f"delete from deltasql.dl_migrations where number = {latest()}")
-        with pytest.raises(deltasql.SchemaOutdated, match="deltasql migrate"):
+    def test_an_older_schema_says_migrate(self, empty_database: str, next_release: Path) -> None:
+        with pytest.raises(deltasql.SchemaOutdated, match="run `deltasql migrate`") as caught:
             deltasql.connect(empty_database)
+        assert (caught.value.found, caught.value.wanted) == (latest() - 1, latest())
+        next_release.write_text("create table dl_new (id int)")
         with open_store(empty_database) as store:
-            assert store.migrate() == ["0006 transactions"]
+            assert store.migrate() == [f"{latest():04d} next"]
+            assert store.migrate() == []
         deltasql.connect(empty_database).close()
+        assert _tables_like(empty_database, "dl_new") == ["dl_new"]
+
+    def test_an_upgrade_that_fails_changes_nothing(self, empty_database: str, next_release: Path) -> None:
+        next_release.write_text("create table dl_new (id int); select 1 / 0")
+        with pytest.raises(deltasql.DatabaseError, match="division by zero"), open_store(empty_database) as store:
+            store.migrate()
+        assert _tables_like(empty_database, "dl_new") == []
+        with pytest.raises(deltasql.SchemaOutdated, match="run `deltasql migrate`"):
+            deltasql.connect(empty_database)
 
     def test_a_migration_that_fails_leaves_nothing(self, empty_database: str) -> None:
         _execute(empty_database, "create schema deltasql; create view deltasql.dl_files as select 1")
         with pytest.raises(deltasql.DatabaseError):
             deltasql.connect(empty_database)
-        with psycopg.connect(empty_database) as connection:
-            left = connection.execute("select relname from pg_class where relname like 'dl\\_%%'").fetchall()
-        assert left == [("dl_files",)]
+        assert _tables_like(empty_database, "dl\\_%") == ["dl_files"]
 
     def test_another_postgres_schema(self, empty_database: str) -> None:
         with deltasql.connect(empty_database, config={"postgres.schema": "lake_one"}) as one:
@@ -97,6 +108,12 @@ class TestMigrations:
 def count_tables(dsn: str) -> int:
     with deltasql.connect(dsn) as lake:
         return len(lake.tables())
+
+
+def _tables_like(dsn: str, pattern: str) -> list[str]:
+    with psycopg.connect(dsn) as connection:
+        found = connection.execute("select relname from pg_class where relname like %s", [pattern])
+        return [name for (name,) in found]
 
 
 def _execute(dsn: str, statement: str) -> None:

@@ -1,6 +1,6 @@
 """Actions as rows: the same tuples go to COPY for large commits and as JSON arrays to `dl_stage` for small ones.
 
-The column lists are the order of both; `dl_stage` in migrations/0002_functions.sql reads its arrays in this order.
+The column lists are the order of both; `dl_stage` in migrations/0001_initial.sql reads its arrays in this order.
 """
 
 from __future__ import annotations

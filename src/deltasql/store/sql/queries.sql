@@ -23,14 +23,6 @@ select coalesce(max(number), 0) as level from dl_migrations
 -- One process migrates at a time.
 select pg_advisory_xact_lock(%(lock)s)
 
--- create_migrations --
--- Where the migrations that were applied are recorded.
-create table dl_migrations (
-    number     int primary key,
-    name       text not null,
-    applied_at timestamptz not null default clock_timestamp()
-)
-
 -- record_migration --
 -- In the transaction that applies it.
 insert into dl_migrations (number, name) values (%(number)s, %(name)s)

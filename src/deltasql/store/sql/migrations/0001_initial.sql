@@ -1,0 +1,735 @@
+-- The schema of deltasql: the transaction logs of all tables. Later changes are further numbered files in this directory.
+--
+-- A commit first inserts its file rows under a commit_id, before any table is locked. dl_commit then locks the tables, gives each
+-- of them its next version, and links that version to the commit_id in dl_table_versions. The rows of a commit become visible
+-- when its database transaction commits. File rows are never updated or deleted.
+
+create table dl_migrations (
+    number     int primary key,
+    name       text not null,
+    applied_at timestamptz not null default clock_timestamp()
+);
+
+comment on table dl_migrations is 'One row per migration that was applied to this schema.';
+comment on column dl_migrations.number is 'The number of the migration, from 1 without gaps. The highest number is the schema level.';
+comment on column dl_migrations.name is 'The name of the migration.';
+comment on column dl_migrations.applied_at is 'The time when the migration was applied.';
+
+-- Each client takes 64 ids at a time: the value that nextval returns and the 63 values after it.
+create sequence dl_commit_ids increment by 64;
+
+
+-- Tables, transactions and versions
+
+create table dl_tables (
+    table_key       int generated always as identity,
+    table_id        uuid not null,
+    namespace       text not null,
+    name            text not null,
+    location        text not null,
+    current_version bigint not null default -1,
+    shape_version   bigint not null default -1,
+    num_files       bigint not null default 0,
+    committed_at    timestamptz,
+    created_at      timestamptz not null default clock_timestamp(),
+    dropped_at      timestamptz,
+    properties      jsonb not null default '{}',
+    constraint dl_tables_pkey primary key (table_key),
+    constraint dl_tables_table_id_key unique (table_id),
+    constraint dl_tables_version_check check (current_version >= -1)
+) with (fillfactor = 25, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+
+create unique index dl_tables_name_key on dl_tables (namespace, name) where dropped_at is null;
+create unique index dl_tables_location_key on dl_tables (location) where dropped_at is null;
+
+comment on table dl_tables is 'One row per table. Every commit locks the rows of its tables and updates them.';
+comment on column dl_tables.table_key is 'The internal key of the table, used by all other dl_* tables.';
+comment on column dl_tables.table_id is 'The public id of the table. It stays the same for the life of the table.';
+comment on column dl_tables.namespace is 'The first part of the table name, for example shop in shop.orders.';
+comment on column dl_tables.name is 'The second part of the table name, for example orders in shop.orders.';
+comment on column dl_tables.location is 'The directory that holds the data files and _delta_log.';
+comment on column dl_tables.current_version is 'The latest committed version. It is -1 until version 0 is committed.';
+comment on column dl_tables.shape_version is 'The last version that changed the metadata or the protocol.';
+comment on column dl_tables.num_files is 'The number of live files at the current version.';
+comment on column dl_tables.committed_at is 'The time of the latest commit.';
+comment on column dl_tables.created_at is 'The time when the table was created.';
+comment on column dl_tables.dropped_at is 'The time when the table was dropped. It is null for a table that exists. The log of a dropped table is kept.';
+comment on column dl_tables.properties is 'The table properties at the current version, a copy of the latest configuration in dl_metadata_updates.';
+
+create table dl_transactions (
+    txn_id       uuid not null,
+    committed_at timestamptz not null,
+    author       text,
+    message      text,
+    num_tables   int not null,
+    tables       text,
+    manifest     bigint,
+    together     text,
+    constraint dl_transactions_pkey primary key (txn_id)
+);
+
+create unique index dl_transactions_manifest on dl_transactions (manifest) where manifest is not null;
+create index dl_transactions_open on dl_transactions (committed_at) where manifest is null and tables is not null;
+create index dl_transactions_committed_at on dl_transactions (committed_at);
+
+comment on table dl_transactions is 'One row per transaction that committed to more than one table. The same txn_id is in dl_table_versions for each of its tables; a transaction on one table is only there.';
+comment on column dl_transactions.txn_id is 'The id of the transaction.';
+comment on column dl_transactions.committed_at is 'The time of the commit, the same in all its tables.';
+comment on column dl_transactions.author is 'The author given by the caller.';
+comment on column dl_transactions.message is 'The message given by the caller.';
+comment on column dl_transactions.num_tables is 'The number of tables that got a new version.';
+comment on column dl_transactions.tables is 'The new version of each table by table name, as JSON.';
+comment on column dl_transactions.manifest is 'The number of the published manifest. It is null until the manifest is published.';
+comment on column dl_transactions.together is 'The consistent table versions that the manifest lists, as JSON.';
+
+create table dl_table_versions (
+    table_key        int not null,
+    version          bigint not null,
+    commit_id        bigint not null,
+    txn_id           uuid not null,
+    committed_at     timestamptz not null,
+    committer        text,
+    operation        text not null,
+    operation_parameters text,
+    read_version     bigint,
+    isolation_level  text,
+    is_blind_append  boolean not null,
+    data_change      boolean not null,
+    has_metadata     boolean not null,
+    has_protocol     boolean not null,
+    has_txn          boolean not null,
+    has_domain       boolean not null,
+    num_adds         int not null,
+    num_removes      int not null,
+    commit_info      text not null,
+    in_commit_timestamp boolean not null default false,
+    constraint dl_table_versions_pkey primary key (table_key, version),
+    constraint dl_table_versions_commit_id_key unique (commit_id)
+);
+
+create index dl_table_versions_txn_id on dl_table_versions (txn_id);
+
+comment on table dl_table_versions is 'One row per version of a table.';
+comment on column dl_table_versions.table_key is 'The table (dl_tables.table_key).';
+comment on column dl_table_versions.version is 'The version number, from 0 without gaps.';
+comment on column dl_table_versions.commit_id is 'The id that the file rows of this version carry in dl_add_files, dl_remove_files and dl_cdc_files.';
+comment on column dl_table_versions.txn_id is 'The transaction that committed the version.';
+comment on column dl_table_versions.committed_at is 'The time of the commit. Within a table, later versions have later times.';
+comment on column dl_table_versions.committer is 'The user or application that committed the version.';
+comment on column dl_table_versions.operation is 'The name of the operation, for example WRITE, MERGE or OPTIMIZE.';
+comment on column dl_table_versions.operation_parameters is 'The parameters of the operation, as JSON.';
+comment on column dl_table_versions.read_version is 'The version that the transaction read before it committed.';
+comment on column dl_table_versions.isolation_level is 'The isolation level that the commit was checked with.';
+comment on column dl_table_versions.is_blind_append is 'Whether the commit only added files without reading the table.';
+comment on column dl_table_versions.data_change is 'Whether the commit changed rows. It is false when rows were only rearranged into other files.';
+comment on column dl_table_versions.has_metadata is 'Whether the version has a row in dl_metadata_updates.';
+comment on column dl_table_versions.has_protocol is 'Whether the version has a row in dl_protocol_updates.';
+comment on column dl_table_versions.has_txn is 'Whether the version has rows in dl_txn_actions.';
+comment on column dl_table_versions.has_domain is 'Whether the version has rows in dl_domain_metadata.';
+comment on column dl_table_versions.num_adds is 'The number of files that the version added.';
+comment on column dl_table_versions.num_removes is 'The number of files that the version removed.';
+comment on column dl_table_versions.commit_info is 'The commitInfo action of the version, as JSON.';
+comment on column dl_table_versions.in_commit_timestamp is 'Whether the published commit contains its time. Such times are whole milliseconds and increase with every version.';
+
+
+-- Files
+
+-- A file whose name contains the token of the transaction that adds it is new by construction and has no path_gen. Any other
+-- path may already be in the table, or may be added again later: path_gen counts how often the path was added.
+create table dl_add_files (
+    table_key         int not null,
+    ord               int not null,
+    commit_id         bigint not null,
+    size              bigint not null,
+    modification_time bigint not null,
+    partition_key     bigint,
+    data_change       boolean not null,
+    path_gen          smallint,
+    path              text collate "C" not null,
+    partition_values  text not null,
+    stats             text,
+    tags              text,
+    deletion_vector   text,
+    base_row_id       bigint,
+    default_row_commit_version bigint,
+    clustering_provider text,
+    extra             text,
+    constraint dl_add_files_pkey primary key (table_key, commit_id, ord),
+    constraint dl_add_files_size_check check (size >= 0)
+) with (autovacuum_vacuum_insert_scale_factor = 0.05);
+
+-- Finds a path in a table, at 8 bytes a file. Files that are new by construction are not in this index.
+create unique index dl_add_files_path_key on dl_add_files
+    (hashtextextended(path, (table_key::bigint << 16) | path_gen)) where path_gen is not null;
+
+comment on table dl_add_files is 'One row per file that a commit added (Delta''s add action). A file is live until a row of dl_remove_files refers to it.';
+comment on column dl_add_files.table_key is 'The table (dl_tables.table_key).';
+comment on column dl_add_files.ord is 'The position of the file in its commit, from 0.';
+comment on column dl_add_files.commit_id is 'The commit that added the file (dl_table_versions.commit_id).';
+comment on column dl_add_files.size is 'The size of the file in bytes.';
+comment on column dl_add_files.modification_time is 'The time when the file was written, in milliseconds since 1970-01-01 UTC.';
+comment on column dl_add_files.partition_key is 'The partition of the file (dl_partitions.partition_key). It is null in a table without partition columns.';
+comment on column dl_add_files.data_change is 'Whether the file brought new rows. It is false when rows were only rearranged.';
+comment on column dl_add_files.path_gen is 'How often the path was added to the table before. It is null for a file whose name contains the id of the transaction that added it.';
+comment on column dl_add_files.path is 'The path of the file, relative to the table location, or an absolute URI.';
+comment on column dl_add_files.partition_values is 'The value of each partition column, as JSON in Delta''s text form.';
+comment on column dl_add_files.stats is 'The statistics of the file (row count, minima, maxima, null counts), as JSON exactly as the writer gave it.';
+comment on column dl_add_files.tags is 'The tags of the file, as JSON.';
+comment on column dl_add_files.deletion_vector is 'The deletion vector that marks deleted rows of the file, as JSON.';
+comment on column dl_add_files.base_row_id is 'Row tracking: the id of the first row of the file.';
+comment on column dl_add_files.default_row_commit_version is 'Row tracking: the version that first added the rows of the file.';
+comment on column dl_add_files.clustering_provider is 'The clustering implementation that wrote the file.';
+comment on column dl_add_files.extra is 'Fields of the action that this release does not know, as JSON.';
+
+create table dl_borrowed_files (
+    table_key int not null,
+    txn_id    uuid not null,
+    constraint dl_borrowed_files_pkey primary key (table_key, txn_id)
+);
+
+comment on table dl_borrowed_files is 'One row per uncommitted transaction whose files another transaction added to a table, for example a retry that reused the files. The first transaction can no longer commit to the table, because its files would be in the table twice.';
+comment on column dl_borrowed_files.table_key is 'The table (dl_tables.table_key).';
+comment on column dl_borrowed_files.txn_id is 'The transaction that can no longer commit to the table.';
+
+create table dl_remove_files (
+    table_key          int not null,
+    ord                int not null,
+    commit_id          bigint not null,
+    add_commit_id      bigint,
+    add_ord            int,
+    deletion_timestamp bigint,
+    data_change        boolean not null,
+    superseded         boolean not null default false,
+    extended_file_metadata boolean,
+    path               text collate "C" not null,
+    partition_values   text,
+    size               bigint,
+    stats              text,
+    tags               text,
+    deletion_vector    text,
+    base_row_id        bigint,
+    default_row_commit_version bigint,
+    extra              text,
+    constraint dl_remove_files_pkey primary key (table_key, commit_id, ord),
+    constraint dl_remove_files_add_key unique (table_key, add_commit_id, add_ord)
+);
+
+comment on table dl_remove_files is 'One row per file that a commit removed (Delta''s remove action). Each row of dl_add_files is removed at most once.';
+comment on column dl_remove_files.table_key is 'The table (dl_tables.table_key).';
+comment on column dl_remove_files.ord is 'The position of the file in its commit, from 0.';
+comment on column dl_remove_files.commit_id is 'The commit that removed the file (dl_table_versions.commit_id).';
+comment on column dl_remove_files.add_commit_id is 'The commit that added the file (dl_add_files.commit_id).';
+comment on column dl_remove_files.add_ord is 'The position of the file in the commit that added it (dl_add_files.ord).';
+comment on column dl_remove_files.deletion_timestamp is 'The time of the removal, in milliseconds since 1970-01-01 UTC.';
+comment on column dl_remove_files.data_change is 'Whether the removal deleted rows. It is false when rows were only rearranged.';
+comment on column dl_remove_files.superseded is 'Whether the same commit added the same path again. Such a row is internal and is not published.';
+comment on column dl_remove_files.extended_file_metadata is 'Whether partition_values, size and tags are filled in.';
+comment on column dl_remove_files.path is 'The path of the file, as in dl_add_files.';
+comment on column dl_remove_files.partition_values is 'The value of each partition column, as JSON in Delta''s text form.';
+comment on column dl_remove_files.size is 'The size of the file in bytes.';
+comment on column dl_remove_files.stats is 'The statistics of the file, as JSON.';
+comment on column dl_remove_files.tags is 'The tags of the file, as JSON.';
+comment on column dl_remove_files.deletion_vector is 'The deletion vector that the removed file had, as JSON.';
+comment on column dl_remove_files.base_row_id is 'Row tracking: the id of the first row of the file.';
+comment on column dl_remove_files.default_row_commit_version is 'Row tracking: the version that first added the rows of the file.';
+comment on column dl_remove_files.extra is 'Fields of the action that this release does not know, as JSON.';
+
+create table dl_cdc_files (
+    table_key        int not null,
+    ord              int not null,
+    commit_id        bigint not null,
+    size             bigint not null,
+    path             text collate "C" not null,
+    partition_values text not null,
+    tags             text,
+    extra            text,
+    constraint dl_cdc_files_pkey primary key (table_key, commit_id, ord)
+);
+
+comment on table dl_cdc_files is 'One row per change data file (Delta''s cdc action). Change data files hold the changed rows of a commit for the change data feed.';
+comment on column dl_cdc_files.table_key is 'The table (dl_tables.table_key).';
+comment on column dl_cdc_files.ord is 'The position of the file in its commit, from 0.';
+comment on column dl_cdc_files.commit_id is 'The commit that the changes belong to (dl_table_versions.commit_id).';
+comment on column dl_cdc_files.size is 'The size of the file in bytes.';
+comment on column dl_cdc_files.path is 'The path of the file, relative to the table location.';
+comment on column dl_cdc_files.partition_values is 'The value of each partition column, as JSON in Delta''s text form.';
+comment on column dl_cdc_files.tags is 'The tags of the file, as JSON.';
+comment on column dl_cdc_files.extra is 'Fields of the action that this release does not know, as JSON.';
+
+
+-- Indexes on files, used to prune them
+
+create table dl_partitions (
+    table_key        int not null,
+    partition_key    bigint not null,
+    partition_values text not null,
+    constraint dl_partitions_pkey primary key (table_key, partition_key)
+);
+
+comment on table dl_partitions is 'One row per distinct partition of a table. Predicates on partition columns are evaluated on these rows, and the files are then found by partition_key.';
+comment on column dl_partitions.table_key is 'The table (dl_tables.table_key).';
+comment on column dl_partitions.partition_key is 'A 63-bit hash of partition_values.';
+comment on column dl_partitions.partition_values is 'The value of each partition column, as JSON in Delta''s text form.';
+
+create table dl_partition_files (
+    table_key     int not null,
+    partition_key bigint not null,
+    commit_id     bigint not null,
+    ords          int[] not null,
+    constraint dl_partition_files_pkey primary key (table_key, partition_key, commit_id)
+);
+
+comment on table dl_partition_files is 'One row per commit and partition: the files of the commit in that partition. An index entry per file would cost a large commit as much as the files themselves.';
+comment on column dl_partition_files.table_key is 'The table (dl_tables.table_key).';
+comment on column dl_partition_files.partition_key is 'The partition (dl_partitions.partition_key).';
+comment on column dl_partition_files.commit_id is 'The commit that added the files (dl_add_files.commit_id).';
+comment on column dl_partition_files.ords is 'The positions of the files in the commit (dl_add_files.ord).';
+
+create table dl_column_bounds (
+    table_key   int not null,
+    commit_id   bigint not null,
+    column_path text not null,
+    bounds      bytea not null,
+    constraint dl_column_bounds_pkey primary key (table_key, column_path, commit_id)
+);
+alter table dl_column_bounds alter column bounds set storage external;
+
+comment on table dl_column_bounds is 'One row per column of a large commit: the minima and maxima of the column over all files of the commit, so that files are pruned without parsing JSON. The rows are written after the commit and are optional.';
+comment on column dl_column_bounds.table_key is 'The table (dl_tables.table_key).';
+comment on column dl_column_bounds.commit_id is 'The commit that added the files (dl_add_files.commit_id).';
+comment on column dl_column_bounds.column_path is 'The path of the column, as a JSON array of names.';
+comment on column dl_column_bounds.bounds is 'The bounds in file order, in Arrow''s IPC format.';
+
+
+-- Metadata
+
+create table dl_metadata_updates (
+    table_key         int not null,
+    version           bigint not null,
+    metadata_id       text not null,
+    name              text,
+    description       text,
+    format_provider   text not null,
+    format_options    text not null,
+    schema_string     text not null,
+    partition_columns text[] not null,
+    configuration     text not null,
+    created_time      bigint,
+    extra             text,
+    constraint dl_metadata_updates_pkey primary key (table_key, version)
+);
+
+comment on table dl_metadata_updates is 'One row per version that changed the schema or the properties of a table (Delta''s metaData action). The row with the highest version applies.';
+comment on column dl_metadata_updates.table_key is 'The table (dl_tables.table_key).';
+comment on column dl_metadata_updates.version is 'The version that changed the metadata.';
+comment on column dl_metadata_updates.metadata_id is 'The id field of the action.';
+comment on column dl_metadata_updates.name is 'The name that the writer gave the table.';
+comment on column dl_metadata_updates.description is 'The description that the writer gave the table.';
+comment on column dl_metadata_updates.format_provider is 'The format of the data files: parquet.';
+comment on column dl_metadata_updates.format_options is 'The options of the format, as JSON.';
+comment on column dl_metadata_updates.schema_string is 'The schema of the table, as JSON in Delta''s form.';
+comment on column dl_metadata_updates.partition_columns is 'The names of the partition columns.';
+comment on column dl_metadata_updates.configuration is 'The properties of the table, as JSON.';
+comment on column dl_metadata_updates.created_time is 'The time when the metadata was created, in milliseconds since 1970-01-01 UTC.';
+comment on column dl_metadata_updates.extra is 'Fields of the action that this release does not know, as JSON.';
+
+create table dl_protocol_updates (
+    table_key          int not null,
+    version            bigint not null,
+    min_reader_version int not null,
+    min_writer_version int not null,
+    reader_features    text[],
+    writer_features    text[],
+    extra              text,
+    constraint dl_protocol_updates_pkey primary key (table_key, version)
+);
+
+comment on table dl_protocol_updates is 'One row per version that changed the protocol of a table (Delta''s protocol action). The row with the highest version applies.';
+comment on column dl_protocol_updates.table_key is 'The table (dl_tables.table_key).';
+comment on column dl_protocol_updates.version is 'The version that changed the protocol.';
+comment on column dl_protocol_updates.min_reader_version is 'The reader version that a client must support.';
+comment on column dl_protocol_updates.min_writer_version is 'The writer version that a client must support.';
+comment on column dl_protocol_updates.reader_features is 'The table features that a reader must support.';
+comment on column dl_protocol_updates.writer_features is 'The table features that a writer must support.';
+comment on column dl_protocol_updates.extra is 'Fields of the action that this release does not know, as JSON.';
+
+create table dl_txn_actions (
+    table_key    int not null,
+    app_id       text not null,
+    version      bigint not null,
+    txn_version  bigint not null,
+    last_updated bigint,
+    extra        text,
+    constraint dl_txn_actions_pkey primary key (table_key, app_id, version)
+);
+
+comment on table dl_txn_actions is 'One row per application transaction that a version recorded (Delta''s txn action), which makes writes of an application idempotent. The row with the highest version of each app_id applies.';
+comment on column dl_txn_actions.table_key is 'The table (dl_tables.table_key).';
+comment on column dl_txn_actions.app_id is 'The id of the application.';
+comment on column dl_txn_actions.version is 'The version of the table that recorded the application transaction.';
+comment on column dl_txn_actions.txn_version is 'The number that the application gave its transaction.';
+comment on column dl_txn_actions.last_updated is 'The time that the application gave, in milliseconds since 1970-01-01 UTC.';
+comment on column dl_txn_actions.extra is 'Fields of the action that this release does not know, as JSON.';
+
+create table dl_domain_metadata (
+    table_key     int not null,
+    domain        text not null,
+    version       bigint not null,
+    configuration text not null,
+    removed       boolean not null,
+    extra         text,
+    constraint dl_domain_metadata_pkey primary key (table_key, domain, version)
+);
+
+comment on table dl_domain_metadata is 'One row per change of a metadata domain (Delta''s domainMetadata action). The row with the highest version of each domain applies.';
+comment on column dl_domain_metadata.table_key is 'The table (dl_tables.table_key).';
+comment on column dl_domain_metadata.domain is 'The name of the domain.';
+comment on column dl_domain_metadata.version is 'The version that changed the domain.';
+comment on column dl_domain_metadata.configuration is 'The configuration of the domain, a text that only the domain interprets.';
+comment on column dl_domain_metadata.removed is 'Whether the version removed the domain.';
+comment on column dl_domain_metadata.extra is 'Fields of the action that this release does not know, as JSON.';
+
+
+-- Publishing and writing
+
+create table dl_mirror_status (
+    table_key          int not null,
+    version            bigint not null,
+    status             text not null default 'PENDING',
+    json_written       boolean not null default false,
+    checkpoint_written boolean not null default false,
+    error_message      text,
+    retry_count        int not null default 0,
+    last_attempt_at    timestamptz,
+    constraint dl_mirror_status_pkey primary key (table_key, version),
+    constraint dl_mirror_status_check check (status in ('PENDING', 'SUCCESS', 'FAILED'))
+) with (fillfactor = 70);
+
+create index dl_mirror_status_open on dl_mirror_status (table_key, version) where status <> 'SUCCESS';
+create index dl_mirror_status_checkpoint on dl_mirror_status (table_key, version) where checkpoint_written;
+
+comment on table dl_mirror_status is 'One row per version: the outbox of the mirror. The commit of a version inserts the row; publishing the version to _delta_log updates it.';
+comment on column dl_mirror_status.table_key is 'The table (dl_tables.table_key).';
+comment on column dl_mirror_status.version is 'The version to publish.';
+comment on column dl_mirror_status.status is 'PENDING until the version is published, then SUCCESS. FAILED after mirror.max_retry_attempts failed attempts or a conflict; retries continue.';
+comment on column dl_mirror_status.json_written is 'Whether the commit file is in _delta_log. It is set back to false when log retention deletes the file.';
+comment on column dl_mirror_status.checkpoint_written is 'Whether a checkpoint of the version was written.';
+comment on column dl_mirror_status.error_message is 'The error of the last failed attempt. It is null after a successful one.';
+comment on column dl_mirror_status.retry_count is 'The number of failed attempts.';
+comment on column dl_mirror_status.last_attempt_at is 'The time of the last attempt.';
+
+create table dl_writes (
+    txn_id     uuid not null,
+    table_key  int not null references dl_tables,
+    started_at timestamptz not null default clock_timestamp(),
+    primary key (txn_id, table_key)
+);
+
+comment on table dl_writes is 'One row per transaction that is writing files of a table. The names of the files contain the transaction id, and cleaning up orphaned files skips them.';
+comment on column dl_writes.txn_id is 'The transaction that writes the files.';
+comment on column dl_writes.table_key is 'The table (dl_tables.table_key).';
+comment on column dl_writes.started_at is 'The time when the transaction last started to write. An old row belongs to a writer that stopped without ending its transaction.';
+
+
+-- Views: the log by table name and version instead of table_key and commit_id
+
+create view dl_history as
+select t.table_id, t.namespace, t.name, v.version, v.committed_at, v.committer, v.operation,
+       v.operation_parameters, v.is_blind_append, v.num_adds, v.num_removes, v.txn_id, v.commit_info
+from dl_table_versions v
+join dl_tables t using (table_key);
+
+comment on view dl_history is 'One row per version of a table, with the name of the table.';
+comment on column dl_history.table_id is 'The public id of the table.';
+comment on column dl_history.namespace is 'The first part of the table name.';
+comment on column dl_history.name is 'The second part of the table name.';
+comment on column dl_history.version is 'The version number.';
+comment on column dl_history.committed_at is 'The time of the commit.';
+comment on column dl_history.committer is 'The user or application that committed the version.';
+comment on column dl_history.operation is 'The name of the operation.';
+comment on column dl_history.operation_parameters is 'The parameters of the operation, as JSON.';
+comment on column dl_history.is_blind_append is 'Whether the commit only added files without reading the table.';
+comment on column dl_history.num_adds is 'The number of files that the version added.';
+comment on column dl_history.num_removes is 'The number of files that the version removed.';
+comment on column dl_history.txn_id is 'The transaction that committed the version.';
+comment on column dl_history.commit_info is 'The commitInfo action of the version, as JSON.';
+
+create view dl_files as
+select t.table_id, t.namespace, t.name, v.version as added_version, rv.version as removed_version,
+       a.path, a.size, a.modification_time, a.partition_values, a.stats, a.data_change, a.deletion_vector
+from dl_add_files a
+join dl_tables t using (table_key)
+join dl_table_versions v on v.commit_id = a.commit_id
+left join dl_remove_files r
+  on r.table_key = a.table_key and r.add_commit_id = a.commit_id and r.add_ord = a.ord
+left join dl_table_versions rv on rv.commit_id = r.commit_id;
+
+comment on view dl_files is 'One row per file, with the version that added it and the version that removed it. The files at version V are those with added_version <= V and (removed_version is null or removed_version > V).';
+comment on column dl_files.table_id is 'The public id of the table.';
+comment on column dl_files.namespace is 'The first part of the table name.';
+comment on column dl_files.name is 'The second part of the table name.';
+comment on column dl_files.added_version is 'The version that added the file.';
+comment on column dl_files.removed_version is 'The version that removed the file. It is null for a live file.';
+comment on column dl_files.path is 'The path of the file, relative to the table location, or an absolute URI.';
+comment on column dl_files.size is 'The size of the file in bytes.';
+comment on column dl_files.modification_time is 'The time when the file was written, in milliseconds since 1970-01-01 UTC.';
+comment on column dl_files.partition_values is 'The value of each partition column, as JSON in Delta''s text form.';
+comment on column dl_files.stats is 'The statistics of the file, as JSON.';
+comment on column dl_files.data_change is 'Whether the file brought new rows.';
+comment on column dl_files.deletion_vector is 'The deletion vector that marks deleted rows of the file, as JSON.';
+
+
+-- Functions
+
+-- Which rows of dl_add_files hold these paths, and which commit, if any, removed them.
+-- A name with a transaction's token leads to that transaction's commit. Any other path's rows sit under path_gen
+-- 0, 1, 2 …: probing stops at the first empty place. The stored path is compared as well, so a collision of hashes
+-- costs a probe and nothing else; it is reported without a commit_id, because the place is taken.
+create function dl_find_files(p_table_key int, p_paths text[])
+returns table (path text, path_gen smallint, commit_id bigint, ord int, removed_by bigint, deletion_vector text)
+language sql stable rows 100 as $$
+    with recursive probe as (
+        select w.path as wanted, a.path as found, 0 as gen, a.commit_id, a.ord, a.deletion_vector
+        from unnest(p_paths) as w (path)
+        join dl_add_files a
+          on hashtextextended(a.path, (a.table_key::bigint << 16) | a.path_gen)
+           = hashtextextended(w.path collate "C", p_table_key::bigint << 16) and a.path_gen is not null
+        union all
+        select p.wanted, a.path, p.gen + 1, a.commit_id, a.ord, a.deletion_vector
+        from probe p
+        join dl_add_files a
+          on hashtextextended(a.path, (a.table_key::bigint << 16) | a.path_gen)
+           = hashtextextended(p.wanted collate "C", (p_table_key::bigint << 16) | (p.gen + 1))
+         and a.path_gen is not null
+    ),
+    named as materialized (
+        select w.path collate "C" as path, (token.found)[1]::uuid as txn_id
+        from unnest(p_paths) as w (path)
+        cross join lateral regexp_matches(w.path, '-tx([0-9a-f]{32})', 'g') as token (found)
+        where w.path like '%-tx%'
+    ),
+    their_files as materialized (
+        select a.path, a.commit_id, a.ord, a.deletion_vector
+        from (select distinct txn_id from named) n
+        join dl_table_versions v on v.txn_id = n.txn_id and v.table_key = p_table_key
+        join dl_add_files a on a.table_key = p_table_key and a.commit_id = v.commit_id and a.path_gen is null
+    ),
+    found as (
+        select p.wanted as path, p.gen::smallint as path_gen,
+               case when p.found = p.wanted then p.commit_id end as commit_id, p.ord, p.deletion_vector
+        from probe p
+        union all
+        select f.path, null, f.commit_id, f.ord, f.deletion_vector
+        from their_files f where f.path in (select n.path from named n)
+    )
+    select f.path, f.path_gen, f.commit_id, f.ord, r.commit_id, f.deletion_vector
+    from found f
+    left join dl_remove_files r
+      on r.table_key = p_table_key and r.add_commit_id = f.commit_id and r.add_ord = f.ord
+$$;
+
+-- Files of small commits, given as JSON in the same round trip as the commit itself.
+create function dl_stage(p_tables jsonb) returns void language plpgsql as $$
+begin
+    insert into dl_add_files (table_key, commit_id, ord, size, modification_time, partition_key, data_change,
+        path_gen, path, partition_values, stats, tags, deletion_vector, base_row_id,
+        default_row_commit_version, clustering_provider, extra)
+    select (t->>'key')::int, (t->>'commit')::bigint, (f->>0)::int, (f->>1)::bigint, (f->>2)::bigint,
+        (f->>3)::bigint, (f->>4)::boolean, (f->>5)::smallint, f->>6, f->>7, f->>8, f->>9, f->>10, (f->>11)::bigint,
+        (f->>12)::bigint, f->>13, f->>14
+    from jsonb_array_elements(p_tables) t, jsonb_array_elements(t->'adds') f;
+    if p_tables @? '$[*].removes' then
+        insert into dl_remove_files (table_key, commit_id, ord, add_commit_id, add_ord, deletion_timestamp,
+            data_change, superseded, extended_file_metadata, path, partition_values, size, stats, tags,
+            deletion_vector, base_row_id, default_row_commit_version, extra)
+        select (t->>'key')::int, (t->>'commit')::bigint, (f->>0)::int, (f->>1)::bigint, (f->>2)::int,
+            (f->>3)::bigint, (f->>4)::boolean, (f->>5)::boolean, (f->>6)::boolean, f->>7, f->>8, (f->>9)::bigint,
+            f->>10, f->>11, f->>12, (f->>13)::bigint, (f->>14)::bigint, f->>15
+        from jsonb_array_elements(p_tables) t, jsonb_array_elements(t->'removes') f;
+    end if;
+    if p_tables @? '$[*].cdc' then
+        insert into dl_cdc_files (table_key, commit_id, ord, size, path, partition_values, tags, extra)
+        select (t->>'key')::int, (t->>'commit')::bigint, (f->>0)::int, (f->>1)::bigint, f->>2, f->>3, f->>4, f->>5
+        from jsonb_array_elements(p_tables) t, jsonb_array_elements(t->'cdc') f;
+    end if;
+    if p_tables @? '$[*].places' then
+        insert into dl_partition_files (table_key, commit_id, partition_key, ords)
+        select (t->>'key')::int, (t->>'commit')::bigint, (f->>0)::bigint,
+            array(select jsonb_array_elements_text(f->1)::int)
+        from jsonb_array_elements(p_tables) t, jsonb_array_elements(t->'places') f;
+    end if;
+end $$;
+
+-- What a version holds besides files: few rows, written under the table's lock.
+create function dl_write_details(t jsonb, p_version bigint) returns void language plpgsql as $$
+declare k constant int := (t->>'key')::int; part jsonb;
+begin
+    part := t->'metadata';
+    if part is not null then
+        insert into dl_metadata_updates (table_key, version, metadata_id, name, description, format_provider,
+            format_options, schema_string, partition_columns, configuration, created_time, extra)
+        values (k, p_version, part->>'id', part->>'name', part->>'description', part->>'provider',
+            part->>'options', part->>'schema',
+            array(select jsonb_array_elements_text(part->'partition_columns')), part->>'configuration',
+            (part->>'created_time')::bigint, part->>'extra');
+        update dl_tables set properties = (part->>'configuration')::jsonb where table_key = k;
+    end if;
+    part := t->'protocol';
+    if part is not null then
+        insert into dl_protocol_updates (table_key, version, min_reader_version, min_writer_version,
+            reader_features, writer_features, extra)
+        values (k, p_version, (part->>'reader')::int, (part->>'writer')::int,
+            case when part ? 'reader_features'
+                 then array(select jsonb_array_elements_text(part->'reader_features')) end,
+            case when part ? 'writer_features'
+                 then array(select jsonb_array_elements_text(part->'writer_features')) end,
+            part->>'extra');
+    end if;
+    if t ? 'txns' then
+        insert into dl_txn_actions (table_key, version, app_id, txn_version, last_updated, extra)
+        select k, p_version, x->>0, (x->>1)::bigint, (x->>2)::bigint, x->>3 from jsonb_array_elements(t->'txns') x;
+    end if;
+    if t ? 'domains' then
+        insert into dl_domain_metadata (table_key, version, domain, configuration, removed, extra)
+        select k, p_version, x->>0, x->>1, (x->>2)::boolean, x->>3 from jsonb_array_elements(t->'domains') x;
+    end if;
+end $$;
+
+-- The distinct partitions that a commit touches; nearly always they are known already.
+create function dl_note_partitions(p_table_key int, p_partitions jsonb) returns void language plpgsql as $$
+begin
+    for i in 1 .. 2 loop
+        if jsonb_array_length(p_partitions) = (
+            select count(*) from jsonb_array_elements(p_partitions) x
+            join dl_partitions p on p.table_key = p_table_key and p.partition_key = (x->>0)::bigint
+                and p.partition_values = x->>1) then
+            return;
+        end if;
+        insert into dl_partitions (table_key, partition_key, partition_values)
+        select p_table_key, (x->>0)::bigint, x->>1 from jsonb_array_elements(p_partitions) x
+        on conflict do nothing;
+    end loop;
+    raise exception 'two partitions of table % share a key', p_table_key using errcode = 'DL500';
+end $$;
+
+-- How many of these application transactions were applied already, the latest of each application covering it, and
+-- the version that applied the last of them.
+create function dl_applied(p_table_key int, p_txns jsonb, out applied bigint, out version bigint)
+language sql stable as $$
+    select count(*), max(a.version)
+    from jsonb_array_elements(p_txns) x
+    cross join lateral (select y.txn_version from dl_txn_actions y
+        where y.table_key = p_table_key and y.app_id = x->>0 order by y.version desc limit 1) latest
+    cross join lateral (select y.version from dl_txn_actions y
+        where y.table_key = p_table_key and y.app_id = x->>0 and y.txn_version >= (x->>1)::bigint
+        order by y.version limit 1) a
+    where latest.txn_version >= (x->>1)::bigint
+$$;
+
+-- One commit to any number of tables. Locks all heads in key order, decides for every table, then writes.
+-- Errors carry the facts as JSON in DETAIL: DL404 table gone, DL409 strict version conflict, DL208 application
+-- transactions applied before (DL207: some of them), DL300 winners that the caller has to examine under the lock,
+-- DL301 files whose places must be looked up again, DL302 files that another transaction added first.
+-- Tables with `check` were only read: they are locked and checked with the others, and get no version.
+create function dl_commit(p_txn_id uuid, p_author text, p_message text, p_tables jsonb)
+returns table (table_key int, version bigint, committed_at timestamptz)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    num_tables constant int := jsonb_array_length(p_tables);
+    t jsonb; h record; done record; at timestamptz; locked int := 0;
+begin
+    if p_tables @? '$[*].inline' then
+        perform dl_stage(p_tables);
+    end if;
+
+    for h in select d.table_key, d.current_version, d.shape_version, d.committed_at from dl_tables d
+             where d.table_key = any (array(select (x->>'key')::int from jsonb_array_elements(p_tables) x))
+               and d.dropped_at is null order by d.table_key for update loop
+        t := p_tables->locked;
+        locked := locked + 1;
+        exit when (t->>'key')::int <> h.table_key;
+        at := greatest(at, h.committed_at
+            + case when t ? 'in_commit_timestamp' then interval '1 millisecond' else interval '1 microsecond' end);
+        if t ? 'check' then
+            if h.current_version > (t->>'read')::bigint then
+                raise exception 'winners to examine' using errcode = 'DL300',
+                    detail = jsonb_build_object('key', h.table_key, 'head', h.current_version)::text;
+            end if;
+            continue;
+        end if;
+        if t ? 'txns' then
+            done := dl_applied(h.table_key, t->'txns');
+            if done.applied > 0 then
+                raise exception 'applied before' using detail =
+                        jsonb_build_object('key', h.table_key, 'version', done.version)::text,
+                    errcode = case when done.applied = jsonb_array_length(t->'txns') then 'DL208' else 'DL207' end;
+            end if;
+        end if;
+        if t ? 'borrowed' then
+            if exists (select from dl_table_versions v where v.table_key = h.table_key
+                       and v.txn_id in (select x::uuid from jsonb_array_elements_text(t->'borrowed') x)) then
+                raise exception 'files of a transaction that committed meanwhile' using errcode = 'DL301';
+            end if;
+            insert into dl_borrowed_files (table_key, txn_id)
+            select h.table_key, x::uuid from jsonb_array_elements_text(t->'borrowed') x on conflict do nothing;
+        end if;
+        if exists (select from dl_borrowed_files b where b.table_key = h.table_key and b.txn_id = p_txn_id) then
+            raise exception 'files of this transaction were added by another one' using errcode = 'DL302',
+                detail = jsonb_build_object('key', h.table_key)::text;
+        end if;
+        if t ? 'expected' then
+            if h.current_version + 1 <> (t->>'expected')::bigint then
+                raise exception 'version conflict' using errcode = 'DL409',
+                    detail = jsonb_build_object('key', h.table_key, 'actual', h.current_version)::text;
+            end if;
+        elsif h.current_version > (t->>'read')::bigint and (h.shape_version > (t->>'read')::bigint
+              or not (t->>'blind')::boolean or t ? 'txns' or t ? 'domains') then
+            raise exception 'winners to examine' using errcode = 'DL300',
+                detail = jsonb_build_object('key', h.table_key, 'head', h.current_version)::text;
+        end if;
+        if t ? 'details' then
+            perform dl_write_details(t, h.current_version + 1);
+        end if;
+        if t ? 'partitions' then
+            perform dl_note_partitions(h.table_key, t->'partitions');
+        end if;
+    end loop;
+    -- The moment of the commit, taken under the locks: whoever reads the head later reads a later clock.
+    at := greatest(at, clock_timestamp());
+    if locked < num_tables or (t->>'key')::int <> h.table_key then
+        raise exception 'a table of this commit is gone' using errcode = 'DL404',
+            detail = (select coalesce(jsonb_agg(x->'key'), '[]') from jsonb_array_elements(p_tables) x where not exists (
+                select from dl_tables d where d.table_key = (x->>'key')::int and d.dropped_at is null))::text;
+    end if;
+
+    if num_tables > 1 then
+        insert into dl_transactions (txn_id, committed_at, author, message, num_tables, tables)
+        select p_txn_id, at, p_author, p_message, count(*),
+            jsonb_object_agg(d.namespace || '.' || d.name, d.current_version + 1)
+        from jsonb_array_elements(p_tables) x join dl_tables d on d.table_key = (x->>'key')::int
+        where not x ? 'check' having count(*) > 1;
+    end if;
+    return query with heads as (
+        update dl_tables d
+        set current_version = d.current_version + 1, committed_at = at,
+            num_files = d.num_files + (x->>'growth')::bigint,
+            shape_version = case when x ? 'reshapes' then d.current_version + 1 else d.shape_version end
+        from jsonb_array_elements(p_tables) x where d.table_key = (x->>'key')::int and not x ? 'check'
+        returning d.table_key, d.current_version as version, x
+    ), versions as (
+        insert into dl_table_versions (table_key, version, commit_id, txn_id, committed_at, committer, operation,
+            operation_parameters, read_version, isolation_level, is_blind_append, data_change, has_metadata,
+            has_protocol, has_txn, has_domain, in_commit_timestamp, num_adds, num_removes, commit_info)
+        select v.table_key, v.version, (x->>'commit')::bigint, p_txn_id, at, x->>'committer', x->>'operation',
+            x->>'parameters', (x->>'seen')::bigint, x->>'isolation', (x->>'blind')::boolean,
+            (x->>'data_change')::boolean, x ? 'metadata', x ? 'protocol', x ? 'txns', x ? 'domains',
+            x ? 'in_commit_timestamp', (x->>'num_adds')::int, (x->>'num_removes')::int, x->>'info'
+        from heads v
+    ), outbox as (
+        insert into dl_mirror_status (table_key, version) select v.table_key, v.version from heads v
+    ), written as (
+        delete from dl_writes w where w.txn_id = p_txn_id
+    )
+    select v.table_key, v.version, at from heads v;
+end $$;
