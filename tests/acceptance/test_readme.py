@@ -1,23 +1,53 @@
-"""The snippets of the README and the tutorial, executed in an empty directory."""
+"""The Python snippets of the documentation, executed as written.
+
+The README runs in a process of its own, as a user starts it. The other pages share the embedded server and the Spark
+session of the test run.
+"""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
+
+import deltasql
 
 REPOSITORY = Path(__file__).parents[2]
 _SNIPPET = re.compile(r"<!-- executed by [^>]*-->\n```python\n(.*?)```", re.DOTALL)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
-def test_snippets_run(page: str, tmp_path: Path) -> None:
-    snippets = _SNIPPET.findall((REPOSITORY / page).read_text())
-    assert snippets
+def snippets(page: str) -> str:
+    found = _SNIPPET.findall((REPOSITORY / page).read_text("utf-8"))
+    assert found, f"{page} has no snippet to execute"
+    return "\n".join(found)
+
+
+def test_readme_runs_in_an_empty_directory(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", "\n".join(snippets)], cwd=tmp_path, capture_output=True, text=True, timeout=600
+        [sys.executable, "-c", snippets("README.md")], cwd=tmp_path, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def shared_lake(
+    lake: deltasql.Lake, spark_session: SparkSession, workdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """Let `deltasql.connect()` open the embedded lake of the test run, and drop the tables that a page leaves there."""
+    monkeypatch.chdir(workdir)
+    before = {table.name for table in lake.tables()}
+    yield
+    for table in lake.tables():
+        if table.name not in before:
+            lake.drop_table(table.name, purge=True)
+
+
+@pytest.mark.usefixtures("shared_lake")
+@pytest.mark.parametrize("page", ["docs/tutorial.md"])
+def test_page_runs(page: str) -> None:
+    exec(compile(snippets(page), page, "exec"), {"__name__": page})
