@@ -20,7 +20,7 @@ Report = Callable[[str, int, int | None], None]
 
 
 @contextmanager
-def showing(mode: str, title: str) -> Iterator[Report | None]:
+def show_progress(mode: str, title: str) -> Iterator[Report | None]:
     """What to report to; None if nobody watches."""
     stream = sys.stderr
     if mode == OFF or (mode == AUTO and not _is_terminal(stream)):
@@ -33,7 +33,7 @@ def showing(mode: str, title: str) -> Iterator[Report | None]:
         display.close()
 
 
-def counted(files: int) -> str:
+def count_files(files: int) -> str:
     """A number of files in words."""
     return f"{files:,} file" if files == 1 else f"{files:,} files"
 

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import deltasql
-from deltasql.engines.arrow.read.vector_files import bitmaps
+from deltasql.engines.arrow.read.deletion_vector_read import bitmaps
 from deltasql.engines.spark.dml import rewrite_files
 from deltasql.engines.spark.scan import snapshot_frame
 from deltasql.storage import Directory

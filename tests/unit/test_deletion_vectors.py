@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import deltasql
-from deltasql.engines.arrow.read.vector_files import bitmaps, stays
+from deltasql.engines.arrow.read.deletion_vector_read import bitmaps, stays
 from deltasql.protocol.actions import DeletionVector
 from deltasql.protocol.deletion_vectors import (
     MOST_INLINE,

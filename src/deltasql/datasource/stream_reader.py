@@ -22,7 +22,13 @@ from deltasql.datasource.read_limits import (
 )
 from deltasql.datasource.read_options import reads_changes, refuse_moments
 from deltasql.datasource.tasks import FilesPartition, LakeAddress, read_files, tasks_of
-from deltasql.engines.arrow.read.change_feed_scan import ChangeFile, ChangePlan, check_columns, check_first, labelled_as
+from deltasql.engines.arrow.read.change_feed_scan import (
+    ChangeFile,
+    ChangePlan,
+    check_dropped_columns,
+    check_first_version,
+    with_change_columns,
+)
 from deltasql.errors import UnsupportedFeature, UsageError
 from deltasql.lake import connect
 from deltasql.protocol.actions import Metadata
@@ -227,7 +233,7 @@ class _FeedPlanner(_Planner):
 
     def _told(self, first: int, last: int) -> Iterator[tuple[int, Sequence[Any]]]:
         if not self._checked and first <= last:
-            check_first(self._lake.store, self._table.state(), self._plan, first)
+            check_first_version(self._lake.store, self._table.state(), self._plan, first)
             self._checked = True
         return super()._told(first, last)
 
@@ -240,14 +246,14 @@ class _FeedPlanner(_Planner):
         if commit.metadata is not None:
             self._check_columns(commit.metadata, commit.version)
         files = self._plan.files_of(commit)
-        self._plan.check_there(files)
+        self._plan.check_files_exist(files)
         return files
 
     def _tasks(self, files: Sequence[Any]) -> list[FilesPartition]:
         return [task for snapshot in self._plan.snapshots(files) for task in tasks_of(snapshot)]
 
     def _check_columns(self, metadata: Metadata, version: int) -> None:
-        check_columns(self._lake.store, self._table.state(), self._plan, metadata, version)
+        check_dropped_columns(self._lake.store, self._table.state(), self._plan, metadata, version)
 
     def _initial_tasks(self, part: Snapshot) -> list[FilesPartition]:
         self._plan.check_types(part.metadata, part.version, "has")
@@ -256,4 +262,4 @@ class _FeedPlanner(_Planner):
         count = part.files.num_rows
         whole = replace(part, metadata=self._snapshot.metadata)
         versions, moments = [part.version] * count, [commit.committed_at] * count
-        return tasks_of(labelled_as(whole, versions, moments, [INSERTED] * count))
+        return tasks_of(with_change_columns(whole, versions, moments, [INSERTED] * count))

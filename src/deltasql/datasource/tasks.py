@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from deltasql.engines.arrow.read.scan import packed, scan
+from deltasql.engines.arrow.read.scan import scan, split_into_tasks
 from deltasql.lake import Lake, connect
 from deltasql.store import Snapshot
 
@@ -46,4 +46,4 @@ def read_files(partition: InputPartition, options: Mapping[str, str]) -> Iterato
 
 def tasks_of(snapshot: Snapshot) -> list[FilesPartition]:
     """A snapshot's files, some for each task."""
-    return [FilesPartition(task) for task in packed(snapshot)]
+    return [FilesPartition(task) for task in split_into_tasks(snapshot)]

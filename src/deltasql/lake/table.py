@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from deltasql import storage
 from deltasql.engines.arrow.read.change_feed_scan import changes_between
-from deltasql.engines.arrow.read.interop import register_in_duckdb, to_polars
+from deltasql.engines.arrow.read.polars_duckdb import register_in_duckdb, to_polars
 from deltasql.engines.arrow.read.scan import Scan, scan
 from deltasql.engines.arrow.write.input_rows import is_spark_frame
 from deltasql.engines.arrow.write.parquet_files import ParquetFile, adds_from_parquet

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from deltasql.engines.arrow.write.constraint_checks import exact_filter
-from deltasql.engines.arrow.write.mark_rows import live_rows
-from deltasql.engines.arrow.write.replace_where import carve_partitions
+from deltasql.engines.arrow.write.deletion_vector_write import live_row_counts
+from deltasql.engines.arrow.write.replace_where import files_in_partitions
 from deltasql.engines.row_change import DELETE, MERGE, WRITE, Changed, Fields, Statement
 from deltasql.operations.commit import MultiTableTransaction
 from deltasql.operations.operation_metrics import metrics_of
 from deltasql.operations.write import TableWriter, removal_of
-from deltasql.progress import showing
+from deltasql.progress import show_progress
 from deltasql.protocol.actions import CommitInfo
 from deltasql.protocol.change_feed import has_feed
 from deltasql.protocol.properties import DELETION_VECTORS, is_on
@@ -119,7 +119,7 @@ class RowChanger:
         goes = exact_filter(change.own, snapshot.metadata.schema_string, snapshot.name)
         if goes is None:
             return None
-        gone = carve_partitions(snapshot, goes).gone
+        gone = files_in_partitions(snapshot, goes)
         return Changed(gone, counts=_counted(gone))
 
     def _by_spark(self, txn: MultiTableTransaction, state: TableState, snapshot: Snapshot, change: Change) -> Changed:
@@ -136,7 +136,7 @@ class RowChanger:
         target = TargetTable(spark, snapshot, config["spark.fast_scan"], self._options, most)
         names = [field["name"] for field in fields.all]
         with (
-            showing(config["progress"], f"{change.operation.lower()} {snapshot.name}") as report,
+            show_progress(config["progress"], f"{change.operation.lower()} {snapshot.name}") as report,
             blamed(change.operation, change.statement, snapshot.name, names),
         ):
             feed = has_feed(snapshot.metadata.configuration)
@@ -156,5 +156,5 @@ class RowChanger:
 
 
 def _counted(files: pa.Table) -> dict[str, int]:
-    known = live_rows(files)
+    known = live_row_counts(files)
     return {DELETE: sum(n for n in known if n is not None)} if None not in known else {}

@@ -13,15 +13,15 @@ import msgspec
 import pyarrow as pa
 
 from deltasql.config import size
-from deltasql.engines.arrow.write.compact import Piece, bins, partition_of, pieces, rewrite
+from deltasql.engines.arrow.write.compact import FileGroup, file_groups, partition_of, rewrite, rewrite_groups
 from deltasql.engines.arrow.write.constraint_checks import exact_filter
+from deltasql.engines.arrow.write.deletion_vector_write import live_row_counts
 from deltasql.engines.arrow.write.file_writer import FilePlan, count_rows
-from deltasql.engines.arrow.write.mark_rows import live_rows
-from deltasql.engines.arrow.write.replace_where import carve_partitions
+from deltasql.engines.arrow.write.replace_where import files_in_partitions
 from deltasql.errors import StorageError, UnsupportedFeature, UsageError
 from deltasql.operations.commit import MultiTableTransaction
 from deltasql.operations.write import TableWriter, metadata_of, removal_of
-from deltasql.progress import Report, counted, showing
+from deltasql.progress import Report, count_files, show_progress
 from deltasql.protocol.actions import Add, CommitInfo, Metadata, Remove
 from deltasql.protocol.table_changes import TableState
 from deltasql.store import Snapshot
@@ -76,11 +76,11 @@ class Compactor:
         target = asked.target(state.name, config["writer.target_file_size"])
         snapshot = self._candidates(txn, state, metadata, asked.where)
         files = snapshot.files
-        found = pieces(files, config["optimize.deleted_share"])
-        if not bins(found, target):
+        found = file_groups(files, config["optimize.deleted_share"])
+        if not rewrite_groups(found, target):
             return {}
         plan = self._writer.begin(txn, state, metadata)
-        with showing(config["progress"], f"optimize {state.name}") as report:
+        with show_progress(config["progress"], f"optimize {state.name}") as report:
             compacted = self._compacted(snapshot, found, target, plan, report)
         gone, adds = files.take(pa.array(compacted.places, pa.int64())), compacted.adds
         _check_rows(gone, adds, state.name)
@@ -104,19 +104,19 @@ class Compactor:
         text = predicate.text if predicate.partition_only else certain.text
         chosen = exact_filter(text, metadata.schema_string, state.name)
         if chosen is not None:
-            return replace(snapshot, files=carve_partitions(snapshot, chosen).gone)
+            return replace(snapshot, files=files_in_partitions(snapshot, chosen))
         spark = self._spark()
-        from deltasql.engines.spark.partition_filter import matching
+        from deltasql.engines.spark.partition_filter import files_in_partitions_by_spark
 
-        return replace(snapshot, files=matching(spark, snapshot, text))
+        return replace(snapshot, files=files_in_partitions_by_spark(spark, snapshot, text))
 
     def _compacted(
-        self, snapshot: Snapshot, found: Sequence[Piece], target: int, plan: FilePlan, report: Report | None
+        self, snapshot: Snapshot, found: Sequence[FileGroup], target: int, plan: FilePlan, report: Report | None
     ) -> _Compacted:
         """Rows may take less room together than they did apart: as long as two new files fit into one, they become one.
         So the next compaction has nothing to do."""
         left, new, written = list(found), dict[tuple[int, ...], list[Add]](), list[Add]()
-        while groups := bins(left, target):
+        while groups := rewrite_groups(left, target):
             places = [tuple(place for piece in group for place in piece.places) for group in groups]
             parts = [replace(snapshot, files=snapshot.files.take(pa.array(one, pa.int64()))) for one in places]
             done = {piece.places for group in groups for piece in group}
@@ -125,7 +125,7 @@ class Compactor:
             for key, adds in zip(places, self._rewrite(parts, plan, report), strict=True):
                 new[key] = adds
                 written += adds
-                left += [Piece(key, partition_of(add.partition_values), add.size) for add in adds]
+                left += [FileGroup(key, partition_of(add.partition_values), add.size) for add in adds]
         kept = [add for adds in new.values() for add in adds]
         return _Compacted([place for key in new for place in key], kept, written)
 
@@ -139,7 +139,7 @@ class Compactor:
             for done, found in enumerate(pool.map(lambda part: rewrite(part, self._options, plan), parts), 1):
                 adds.append(found)
                 if report is not None:
-                    report(f"{counted(done)} of {len(parts)}", done, len(parts))
+                    report(f"{count_files(done)} of {len(parts)}", done, len(parts))
         return adds
 
 
@@ -154,7 +154,7 @@ class _Compacted:
 
 def _check_rows(gone: pa.Table, adds: Sequence[Add], table: str) -> None:
     """What is committed here is believed to change nothing: so it is counted."""
-    before = live_rows(gone)
+    before = live_row_counts(gone)
     known = [count for count in before if count is not None]
     if len(known) == len(before) and sum(known) != count_rows(adds):
         raise StorageError(

@@ -15,14 +15,14 @@ import pyarrow as pa
 
 from deltasql.config import Config
 from deltasql.engines.arrow.write.align import aligned
-from deltasql.engines.arrow.write.change_feed_write import Feed
-from deltasql.engines.arrow.write.constraint_checks import Checks, checks, exact_filter
+from deltasql.engines.arrow.write.change_feed_write import ChangeFeedWriter
+from deltasql.engines.arrow.write.constraint_checks import RowChecks, exact_filter, row_checks
 from deltasql.engines.arrow.write.file_writer import FilePlan, TableFiles, count_rows
 from deltasql.engines.arrow.write.input_rows import ArrowRows, arrow_rows, is_spark_frame
-from deltasql.engines.arrow.write.replace_where import Carved, carve, carve_partitions
+from deltasql.engines.arrow.write.replace_where import ReplaceWhereResult, files_in_partitions, remove_matching_rows
 from deltasql.errors import DatabaseError, StorageError, UsageError, ValidationError
 from deltasql.operations.commit import MultiTableTransaction
-from deltasql.progress import Report, counted, showing
+from deltasql.progress import Report, count_files, show_progress
 from deltasql.protocol.actions import Add, Cdc, CommitInfo, DeletionVector, Metadata, Protocol, Remove, from_dict
 from deltasql.protocol.change_feed import DELETED, INSERTED, has_feed
 from deltasql.protocol.features import grown, needed_features
@@ -90,12 +90,12 @@ class WritePlan:
     by_spark: bool = False
     """Do the rows come from Spark? Then files are large, and what is to be rewritten is Spark's work too."""
 
-    def checks(self) -> Checks | None:
+    def checks(self) -> RowChecks | None:
         """What rows in Arrow form are checked by; None if there is anything that Spark has to evaluate."""
         fit, metadata = self.shape.fit, self.shape.metadata
         if any(DEFAULT in (field.get("metadata") or {}) for field in fit.absent):
             return None
-        return checks(metadata.schema_string, metadata.configuration, self.options.where, self.state.name)
+        return row_checks(metadata.schema_string, metadata.configuration, self.options.where, self.state.name)
 
 
 class TableWriter:
@@ -110,7 +110,7 @@ class TableWriter:
         """Write the files of some rows, and stage what commits them; the metrics of the operation."""
         rows = data if is_spark_frame(data) or isinstance(data, ArrowRows) else arrow_rows(data, state.name)
         plan = replace(self.plan(txn, state, struct_of(rows), options), by_spark=is_spark_frame(rows))
-        with showing(self._store.config["progress"], f"writing {state.name}") as report:
+        with show_progress(self._store.config["progress"], f"writing {state.name}") as report:
             return self.stage(txn, plan, self._write(plan, rows, report), report)
 
     def plan(
@@ -176,14 +176,14 @@ class TableWriter:
         metadata, staged = metadata_of(state), txn.staged(state)
         if not has_feed(metadata.configuration) or not (changes or staged.cdc):
             return []
-        feed = Feed(state, self._options, self.begin(txn, state, metadata))
+        feed = ChangeFeedWriter(state, self._options, self.begin(txn, state, metadata))
         found = list(changes)
         if not staged.cdc:
-            found += feed.of_files([add for add in staged.adds if add.data_change], INSERTED)
-            found += feed.of_files([remove for remove in staged.removes if remove.data_change], DELETED)
+            found += feed.write_files([add for add in staged.adds if add.data_change], INSERTED)
+            found += feed.write_files([remove for remove in staged.removes if remove.data_change], DELETED)
         if not changes:
-            found += feed.of_files(adds, INSERTED)
-            found += feed.of_files(removes, DELETED)
+            found += feed.write_files(adds, INSERTED)
+            found += feed.write_files(removes, DELETED)
         return found
 
     def give_up(self, txn: MultiTableTransaction) -> None:
@@ -246,34 +246,38 @@ class TableWriter:
         snapshot = Snapshot.of(replace(state, metadata=metadata), files)
         goes = exact_filter(where, metadata.schema_string, state.name)
         if goes is not None and predicate is not None and predicate.partition_only:
-            carved = carve_partitions(snapshot, goes)
+            replaced = ReplaceWhereResult(files_in_partitions(snapshot, goes), [])
         elif goes is None or plan.by_spark:
-            carved = self._carve_by_spark(plan, snapshot, where, report)
+            replaced = self._remove_by_spark(plan, snapshot, where, report)
         else:
-            carved = carve(replace(snapshot, predicate=predicate), self._options, goes, plan.files)
+            replaced = remove_matching_rows(replace(snapshot, predicate=predicate), self._options, goes, plan.files)
         reads = Reads((where,), frozenset(files["path"].to_pylist()))
         changes: list[Cdc] = []
-        if carved.kept and has_feed(metadata.configuration):
-            feed = Feed(replace(state, metadata=metadata), self._options, plan.files)
-            touched = replace(snapshot, files=carved.gone, predicate=predicate)
+        if replaced.rewritten and has_feed(metadata.configuration):
+            feed = ChangeFeedWriter(replace(state, metadata=metadata), self._options, plan.files)
+            touched = replace(snapshot, files=replaced.removed, predicate=predicate)
             by_arrow = goes is not None and not plan.by_spark
-            changes = feed.of_rows(touched, DELETED) if by_arrow else self._gone_by_spark(plan, touched, where, report)
-            changes += feed.of_files(adds, INSERTED)
-        return _Replaced(removal_of(carved.gone), carved.kept, reads, changes=changes)
+            changes = (
+                feed.write_rows(touched, DELETED) if by_arrow else self._gone_by_spark(plan, touched, where, report)
+            )
+            changes += feed.write_files(adds, INSERTED)
+        return _Replaced(removal_of(replaced.removed), replaced.rewritten, reads, changes=changes)
 
-    def _carve_by_spark(self, plan: WritePlan, snapshot: Snapshot, where: str, report: Report | None) -> Carved:
+    def _remove_by_spark(
+        self, plan: WritePlan, snapshot: Snapshot, where: str, report: Report | None
+    ) -> ReplaceWhereResult:
         spark = self._spark()
-        from deltasql.engines.spark.frame_replace_where import carve as carve_by_spark
+        from deltasql.engines.spark.frame_replace_where import remove_matching_rows_by_spark
 
         fast = self._store.config.override(plan.files.properties)["spark.fast_scan"]
-        return carve_by_spark(spark, snapshot, where, plan.files, fast=fast, report=report)
+        return remove_matching_rows_by_spark(spark, snapshot, where, plan.files, fast=fast, report=report)
 
     def _gone_by_spark(self, plan: WritePlan, snapshot: Snapshot, where: str, report: Report | None) -> list[Cdc]:
         spark = self._spark()
-        from deltasql.engines.spark.frame_replace_where import carved_rows
+        from deltasql.engines.spark.frame_replace_where import write_deleted_rows
 
         fast = self._store.config.override(plan.files.properties)["spark.fast_scan"]
-        return carved_rows(spark, replace(snapshot, predicate=None), where, plan.files, fast=fast, report=report)
+        return write_deleted_rows(spark, replace(snapshot, predicate=None), where, plan.files, fast=fast, report=report)
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,7 +351,7 @@ def fields_of(state: TableState) -> list[Json]:
 
 
 def write_arrow(
-    plan: WritePlan, checked: Checks, batches: Iterable[pa.RecordBatch], report: Report | None = None
+    plan: WritePlan, checked: RowChecks, batches: Iterable[pa.RecordBatch], report: Report | None = None
 ) -> list[Add]:
     """Write rows that need nothing but Arrow, here or in a worker of Spark's."""
     schema = loose_schema(arrow_schema(plan.files.schema_string))
@@ -359,7 +363,7 @@ def write_arrow(
             files.write(shaped)
             if report is not None:
                 written += batch.num_rows
-                report(f"{written:,} rows, {counted(files.count)}", written, None)
+                report(f"{written:,} rows, {count_files(files.count)}", written, None)
     return files.adds
 
 

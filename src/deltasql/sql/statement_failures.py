@@ -26,9 +26,9 @@ def explained(text: str, tables: Collection[str], *, files: bool = False) -> Ite
     except RecursionError:
         raise failed(text, "cannot be run: it is nested too deeply: take it apart") from None
     except Exception as error:
-        from deltasql.engines.spark.analysis_errors import complaint
+        from deltasql.engines.spark.analysis_errors import query_problem
 
-        found = complaint(error, tables, files=files)
+        found = query_problem(error, tables, files=files)
         if found is None:
             raise
         raise failed(text, f"{_where(text, found.name)}{found.message}") from error

@@ -41,7 +41,7 @@ _DEEPEST = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Complaint:
+class QueryProblem:
     """What is wrong, and the name that it is about, if there is one."""
 
     message: str
@@ -58,18 +58,18 @@ class _Told:
     parameters: Mapping[str, str]
 
 
-def complaint(error: Exception, tables: Collection[str] = (), *, files: bool = False) -> Complaint | None:
+def query_problem(error: Exception, tables: Collection[str] = (), *, files: bool = False) -> QueryProblem | None:
     """What an error says about a query of some tables, or with `files` about those that it reads; None if it is about
     neither."""
     told = list(_told(error, (*_OF_STATEMENTS, *(_OF_FILES if files else ()))))
     for one in reversed(told):  # the innermost says most
         kind = one.condition.partition(".")[0]
         if kind in _WORDS:
-            return Complaint(_WORDS[kind](one.parameters, tables), _about(one.parameters), kind)
+            return QueryProblem(_WORDS[kind](one.parameters, tables), _about(one.parameters), kind)
     if not told:
         return None
     message = ": ".join(dict.fromkeys(_short(one.message) for one in told if one.message))
-    return Complaint(message[:_MOST], _about(told[-1].parameters), told[-1].condition.partition(".")[0])
+    return QueryProblem(message[:_MOST], _about(told[-1].parameters), told[-1].condition.partition(".")[0])
 
 
 def _told(error: Exception, states: tuple[str, ...]) -> Iterator[_Told]:

@@ -7,9 +7,9 @@ from functools import partial
 
 from pyspark.sql import SparkSession
 
-from deltasql.engines.arrow.write.file_writer import FilePlan, from_text
-from deltasql.engines.spark.frame_write import explained
-from deltasql.engines.spark.job_progress import watched
+from deltasql.engines.arrow.write.file_writer import FilePlan, decode_add
+from deltasql.engines.spark.frame_write import explain_missing_packages
+from deltasql.engines.spark.job_progress import report_jobs
 from deltasql.engines.spark.worker.compact_task import compact_groups
 from deltasql.progress import Report
 from deltasql.protocol.actions import Add
@@ -21,9 +21,9 @@ def rewrite_by_spark(
 ) -> list[list[Add]]:
     """The new files of each group of files."""
     numbers = spark.range(0, len(parts), 1, len(parts))
-    with watched(spark, report), explained():
+    with report_jobs(spark, report), explain_missing_packages():
         rows = numbers.mapInArrow(partial(compact_groups, parts, plan), "part int, add string").collect()
     found: list[list[Add]] = [[] for _ in parts]
     for row in rows:
-        found[row["part"]].append(from_text(row["add"]))
+        found[row["part"]].append(decode_add(row["add"]))
     return found

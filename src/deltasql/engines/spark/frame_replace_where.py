@@ -8,10 +8,10 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from deltasql.engines.arrow.write.file_writer import FilePlan, as_changes
-from deltasql.engines.arrow.write.replace_where import Carved
+from deltasql.engines.arrow.write.file_writer import FilePlan, as_cdc
+from deltasql.engines.arrow.write.replace_where import ReplaceWhereResult
 from deltasql.engines.spark.frame_write import FrameWrite
-from deltasql.engines.spark.job_progress import watched
+from deltasql.engines.spark.job_progress import report_jobs
 from deltasql.engines.spark.scan.hadoop_paths import hadoop_paths, hadoop_uri
 from deltasql.engines.spark.scan.snapshot_frame import read_snapshot
 from deltasql.progress import Report
@@ -21,27 +21,27 @@ from deltasql.protocol.schema_fit import Fit, parse_struct
 from deltasql.store import Snapshot
 
 
-def carve(
+def remove_matching_rows_by_spark(
     spark: SparkSession, snapshot: Snapshot, where: str, plan: FilePlan, *, fast: bool, report: Report | None = None
-) -> Carved:
+) -> ReplaceWhereResult:
     """Files with rows that a condition is true for go; their other rows are written again."""
-    with watched(spark, report):
+    with report_jobs(spark, report):
         files = _touched(spark, snapshot, where, plan, fast=fast)
     if not files.num_rows:
-        return Carved(files, [])
+        return ReplaceWhereResult(files, [])
     stays = read_snapshot(spark, replace(snapshot, files=files), fast=fast, options=plan.options).where(
         f"NOT coalesce(({where}), false)"
     )
-    return Carved(files, _same(snapshot, plan, report).run(stays))
+    return ReplaceWhereResult(files, _same(snapshot, plan, report).run(stays))
 
 
-def carved_rows(
+def write_deleted_rows(
     spark: SparkSession, snapshot: Snapshot, where: str, plan: FilePlan, *, fast: bool, report: Report | None = None
 ) -> list[Cdc]:
     """The rows that a condition is true for, for the change data feed: they were deleted."""
-    changes = plan.of_changes()
+    changes = plan.for_change_feed()
     rows = read_snapshot(spark, snapshot, where, fast=fast, options=plan.options)
-    return as_changes(_same(snapshot, changes, report).run(rows.withColumn(CHANGE_TYPE, F.lit(DELETED))))
+    return as_cdc(_same(snapshot, changes, report).run(rows.withColumn(CHANGE_TYPE, F.lit(DELETED))))
 
 
 def _same(snapshot: Snapshot, plan: FilePlan, report: Report | None) -> FrameWrite:

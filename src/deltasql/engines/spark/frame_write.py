@@ -21,13 +21,13 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from deltasql.engines.arrow.write.align import violation
-from deltasql.engines.arrow.write.file_writer import FilePlan, from_text
+from deltasql.engines.arrow.write.file_writer import FilePlan, decode_add
 from deltasql.engines.arrow.write.parquet_files import adds_from_parquet
-from deltasql.engines.spark.job_progress import watched
+from deltasql.engines.spark.job_progress import report_jobs
 from deltasql.engines.spark.row_shape import aligned, broken, narrowing, struct_of
 from deltasql.engines.spark.worker.write_task import write_batches
 from deltasql.errors import UsageError
-from deltasql.progress import Report, counted
+from deltasql.progress import Report, count_files
 from deltasql.protocol.actions import Add
 from deltasql.protocol.constraints import Constraint, quoted
 from deltasql.protocol.schema import Json, arrow_schema
@@ -59,7 +59,7 @@ class FrameWrite:
         narrowed = checks.watch(frame, narrowing(self.fit, struct_of(frame)))
         shaped = checks.watch(aligned(narrowed, self.fit), self.rules)
         native = self._is_native(frame)
-        with watched(frame.sparkSession, self.report):
+        with report_jobs(frame.sparkSession, self.report):
             folder, adds = (self._write_natively(shaped), []) if native else ("", self._write_by_arrow(shaped))
             checks.raise_broken()
         return self._adds_below(folder) if native else adds
@@ -78,7 +78,7 @@ class FrameWrite:
             frame.write.option(_TIMESTAMPS, _MICROSECONDS)
             .option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
             .option("compression", plan.codec)
-            .option("maxRecordsPerFile", max(1, int(plan.target_size / usual_width(self.fit))))
+            .option("maxRecordsPerFile", max(1, int(plan.target_size / estimated_row_bytes(self.fit.schema))))
             .parquet(f"{local_path(plan.location)}/{folder}")
         )
         return folder
@@ -90,7 +90,7 @@ class FrameWrite:
         directory.delete([name for name in names if name.endswith(".crc")])
         paths = sorted(name for name in names if name.endswith(".parquet"))
         if self.report is not None:
-            self.report(counted(len(paths)), len(paths), len(paths))
+            self.report(count_files(len(paths)), len(paths), len(paths))
         directory.keep(paths)
         columns = plan.properties.get("delta.dataSkippingStatsColumns")
         found = adds_from_parquet(
@@ -115,13 +115,13 @@ class FrameWrite:
         # mapInArrow looks columns up by their names, and does not quote them: they go by their order.
         plain = frame.toDF(*(f"c{place}" for place in range(len(frame.columns))))
         # One action: the rows of a second one would be written again.
-        with explained():
+        with explain_missing_packages():
             rows = plain.mapInArrow(partial(write_batches, self.plan, self.table), "add string").collect()
-        return [from_text(row["add"]) for row in rows]
+        return [decode_add(row["add"]) for row in rows]
 
 
 @contextmanager
-def explained() -> Iterator[None]:
+def explain_missing_packages() -> Iterator[None]:
     """Say what to do where Spark's workers are another Python."""
     try:
         yield
@@ -148,12 +148,7 @@ def _has_no(schema: Any, kind: str) -> bool:
     return all(_has_no(part, kind) for part in schema) if isinstance(schema, list) else schema != kind
 
 
-def usual_width(fit: Fit) -> float:
-    """Bytes that a row takes in a file, roughly."""
-    return usual_bytes(fit.schema)
-
-
-def usual_bytes(schema: Json) -> float:
+def estimated_row_bytes(schema: Json) -> float:
     """Bytes that a row of a schema takes in a file, roughly."""
     kinds = [field["type"] for field in schema["fields"]]
     return sum(_WIDTHS.get(kind, _USUAL_WIDTH) if isinstance(kind, str) else _NESTED_WIDTH for kind in kinds)

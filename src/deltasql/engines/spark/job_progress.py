@@ -17,7 +17,7 @@ _PAUSE = 0.25
 
 
 @contextmanager
-def watched(session: SparkSession, report: Report | None) -> Iterator[None]:
+def report_jobs(session: SparkSession, report: Report | None) -> Iterator[None]:
     """Report the stages and tasks of the jobs that are run meanwhile."""
     if report is None:
         yield

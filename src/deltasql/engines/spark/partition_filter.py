@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from deltasql.engines.spark.analysis_errors import complaint
+from deltasql.engines.spark.analysis_errors import query_problem
 from deltasql.errors import ValidationError
 from deltasql.protocol.partition_values import partition_scalar
 from deltasql.store import Snapshot
@@ -13,7 +13,7 @@ from deltasql.store import Snapshot
 _PLACE = "__deltasql_place"
 
 
-def matching(spark: SparkSession, snapshot: Snapshot, condition: str) -> pa.Table:
+def files_in_partitions_by_spark(spark: SparkSession, snapshot: Snapshot, condition: str) -> pa.Table:
     """The files of a snapshot for whose partition values a condition is true."""
     texts = [tuple((values or {}).items()) for values in snapshot.files["partition_values"].to_pylist()]
     distinct = [dict(values) for values in dict.fromkeys(texts)]
@@ -23,7 +23,7 @@ def matching(spark: SparkSession, snapshot: Snapshot, condition: str) -> pa.Tabl
     try:
         rows = spark.createDataFrame(table).alias(snapshot.name.rpartition(".")[2]).where(condition).collect()
     except Exception as error:
-        found = complaint(error)
+        found = query_problem(error)
         if found is None:
             raise
         text = f"table {snapshot.name}: {found.message}\n  where: {condition}"

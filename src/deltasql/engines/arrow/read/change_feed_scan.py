@@ -15,8 +15,8 @@ from urllib.parse import unquote
 import msgspec
 from pyroaring import BitMap64
 
-from deltasql.engines.arrow.read.labelled_files import labelled
-from deltasql.engines.arrow.read.vector_files import bitmaps
+from deltasql.engines.arrow.read.deletion_vector_read import bitmaps
+from deltasql.engines.arrow.read.file_constant_columns import with_file_constants
 from deltasql.engines.row_change import num_records
 from deltasql.errors import StorageError, UnsupportedFeature, UsageError, ValidationError
 from deltasql.protocol.actions import Add, DeletionVector, Metadata, Remove
@@ -133,7 +133,7 @@ class ChangePlan:
         size = remove.size if remove.size is not None else self._directory.size(unquote(remove.path))
         return Add(remove.path, size or 0, 0, remove.partition_values or {}, deletion_vector=remove.deletion_vector)
 
-    def check_there(self, files: Sequence[ChangeFile]) -> None:
+    def check_files_exist(self, files: Sequence[ChangeFile]) -> None:
         """Refuse changes that were cleaned up. Of many files, young ones are not looked at: nobody may delete these."""
         old = list(files)
         if len(files) > _MOST_LOOKED_AT:
@@ -161,15 +161,15 @@ def _labelled(base: Snapshot, files: Sequence[ChangeFile], *, files_tell: bool) 
     columns = base.metadata.partition_columns
     snapshot = replace(base, files=presented([one.file for one in files], columns), predicate=None)
     kinds = None if files_tell else [one.kind for one in files]
-    return labelled_as(snapshot, [one.version for one in files], [one.timestamp for one in files], kinds)
+    return with_change_columns(snapshot, [one.version for one in files], [one.timestamp for one in files], kinds)
 
 
-def labelled_as(
+def with_change_columns(
     snapshot: Snapshot, versions: Sequence[int], moments: Sequence[datetime], kinds: Sequence[str | None] | None
 ) -> Snapshot:
     """Files as changes: of which version, when, and what kind of change their rows are, if the files do not tell."""
     times = [f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}Z" for at in moments]
-    return labelled(
+    return with_file_constants(
         snapshot,
         {
             **({} if kinds is None else {CHANGE_TYPE: ("string", kinds)}),
@@ -198,25 +198,25 @@ def changes_between(
     if store.check_version(head, first) > end:
         text = f"table {head.name}: changes go from a version to the same or a later one, got {first} and {end}"
         raise UsageError(text, table=head.name, value=first)
-    plan = ChangePlan(shape_at(store, head, end), options)
-    check_first(store, head, plan, first)
-    files = [file for _, found in changed_files(store, head, plan, first, end) for file in found]
-    plan.check_there(files)
+    plan = ChangePlan(state_without_files(store, head, end), options)
+    check_first_version(store, head, plan, first)
+    files = [file for _, found in change_files(store, head, plan, first, end) for file in found]
+    plan.check_files_exist(files)
     return plan.snapshots(files)
 
 
-def check_first(store: Store, head: TableState, plan: ChangePlan, first: int) -> None:
+def check_first_version(store: Store, head: TableState, plan: ChangePlan, first: int) -> None:
     """Refuse to begin with a version whose changes cannot be told: also one that took out rows of other types than it
     has itself."""
-    metadata = shape_at(store, head, first).metadata
+    metadata = state_without_files(store, head, first).metadata
     plan.check(metadata, first)
-    check_columns(store, head, plan, metadata, first)
+    check_dropped_columns(store, head, plan, metadata, first)
     [commit] = store.commits(head, [first]).values()
     if commit.metadata is not None and commit.removes and first > 0:
-        plan.check_types(shape_at(store, head, first - 1).metadata, first, "took out rows with")
+        plan.check_types(state_without_files(store, head, first - 1).metadata, first, "took out rows with")
 
 
-def check_columns(store: Store, head: TableState, plan: ChangePlan, metadata: Metadata, version: int) -> None:
+def check_dropped_columns(store: Store, head: TableState, plan: ChangePlan, metadata: Metadata, version: int) -> None:
     """Refuse a version with columns that a later one drops: nobody would see their values."""
     dropped = plan.dropped(metadata)
     if dropped:
@@ -239,7 +239,7 @@ def _first_without_more(store: Store, head: TableState, plan: ChangePlan, versio
     return plan.version if found is None else found
 
 
-def shape_at(store: Store, head: TableState, version: int) -> Snapshot:
+def state_without_files(store: Store, head: TableState, version: int) -> Snapshot:
     """A table at a version, without its files."""
     state = store.state_at(head.table_id, version)
     if state.metadata is None:
@@ -248,13 +248,13 @@ def shape_at(store: Store, head: TableState, version: int) -> Snapshot:
     return Snapshot.of(replace(state, version=version), no_files)
 
 
-def changed_files(
+def change_files(
     store: Store, head: TableState, plan: ChangePlan, first: int, last: int
 ) -> Iterator[tuple[int, list[ChangeFile]]]:
     """The files that tell what each version did."""
     for commit in _commits(store, head, first, last):
         if commit.metadata is not None:
-            check_columns(store, head, plan, commit.metadata, commit.version)
+            check_dropped_columns(store, head, plan, commit.metadata, commit.version)
         yield commit.version, plan.files_of(commit)
 
 

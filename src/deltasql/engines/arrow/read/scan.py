@@ -22,10 +22,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from deltasql.engines.arrow.read.conform import Misfit, Places
+from deltasql.engines.arrow.read.deletion_vector_read import Deleted, stays
 from deltasql.engines.arrow.read.file_columns import Columns
 from deltasql.engines.arrow.read.prefetch import Task, in_order
 from deltasql.engines.arrow.read.row_groups import matching_groups
-from deltasql.engines.arrow.read.vector_files import Deleted, stays
 from deltasql.errors import StorageError, UnsupportedFeature, ValidationError, unknown_column
 from deltasql.protocol.deletion_vectors import Numbers
 from deltasql.protocol.features import MAX_READER, unsupported
@@ -109,7 +109,7 @@ def scan(snapshot: Snapshot, storage_options: Mapping[str, str], columns: Sequen
     return Scan(snapshot, Directory(snapshot.location, storage_options), schema, keep)
 
 
-def packed(snapshot: Snapshot) -> list[Snapshot]:
+def split_into_tasks(snapshot: Snapshot) -> list[Snapshot]:
     """A snapshot in pieces: so many files each that a task reads about 128 MiB."""
     tasks, start, size = [], 0, 0
     sizes = snapshot.files["size"].to_pylist()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from deltasql.engines.arrow.read.scan import scan
-from deltasql.engines.arrow.write.file_writer import FilePlan, TableFiles, as_changes
+from deltasql.engines.arrow.write.file_writer import FilePlan, TableFiles, as_cdc
 from deltasql.protocol.actions import Add, Cdc, Remove
 from deltasql.protocol.change_feed import CHANGE_TYPE
 from deltasql.protocol.schema import loose_schema
@@ -18,29 +18,29 @@ from deltasql.store.read.live_files import presented
 
 
 @dataclass(frozen=True, slots=True)
-class Feed:
+class ChangeFeedWriter:
     """How changes of a table are told."""
 
     state: TableState
     options: Mapping[str, str]
     plan: FilePlan
 
-    def of_files(self, files: Sequence[Add | Remove], kind: str) -> list[Cdc]:
+    def write_files(self, files: Sequence[Add | Remove], kind: str) -> list[Cdc]:
         """The same happened to all rows of some files."""
         metadata = self.state.metadata
         if not files or metadata is None:
             return []
         adds = [file if isinstance(file, Add) else _as_add(file) for file in files]
-        return self.of_rows(Snapshot.of(self.state, presented(adds, metadata.partition_columns)), kind)
+        return self.write_rows(Snapshot.of(self.state, presented(adds, metadata.partition_columns)), kind)
 
-    def of_rows(self, snapshot: Snapshot, kind: str) -> list[Cdc]:
+    def write_rows(self, snapshot: Snapshot, kind: str) -> list[Cdc]:
         """The same happened to all rows of a snapshot that match its predicate."""
         schema = loose_schema(snapshot.schema)
-        with TableFiles(self.plan.of_changes()) as files:
+        with TableFiles(self.plan.for_change_feed()) as files:
             for batch in scan(snapshot, self.options).batches():
                 rows = batch.cast(schema)
                 files.write(rows.append_column(CHANGE_TYPE, pa.repeat(kind, rows.num_rows)))
-        return as_changes(files.adds)
+        return as_cdc(files.adds)
 
 
 def _as_add(remove: Remove) -> Add:

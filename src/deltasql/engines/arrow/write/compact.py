@@ -25,7 +25,7 @@ _LARGE_ENOUGH = 0.75
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class FileGroup:
     """Files of a partition that are, or become, one."""
 
     places: tuple[int, ...]
@@ -36,7 +36,7 @@ class Piece:
     """Is it to be written anew, even alone?"""
 
 
-def pieces(files: pa.Table, most_deleted: Fraction) -> list[Piece]:
+def file_groups(files: pa.Table, most_deleted: Fraction) -> list[FileGroup]:
     """Each of a table's files by itself."""
     found = []
     columns = ("partition_values", "size", "stats", "deletion_vector")
@@ -44,7 +44,7 @@ def pieces(files: pa.Table, most_deleted: Fraction) -> list[Piece]:
         values, size, stats, vector = row
         deleted, count = cardinality_of(vector), num_records(stats)
         share = Fraction(deleted, count) if deleted and count else Fraction(0)
-        found.append(Piece((place,), partition_of(values), float(size * (1 - share)), share > most_deleted))
+        found.append(FileGroup((place,), partition_of(values), float(size * (1 - share)), share > most_deleted))
     return found
 
 
@@ -53,12 +53,12 @@ def partition_of(values: Mapping[str, str | None] | None) -> Partition:
     return tuple((values or {}).items())
 
 
-def bins(found: Iterable[Piece], target: int) -> list[list[Piece]]:
+def rewrite_groups(found: Iterable[FileGroup], target: int) -> list[list[FileGroup]]:
     """What is to be written together: of one partition, and about the wanted size. The smallest come first, so once no
     two of a partition fit together there is nothing left to do."""
-    packed: list[list[Piece]] = []
+    packed: list[list[FileGroup]] = []
     for group in _by_partition(found, target).values():
-        inside: list[Piece] = []
+        inside: list[FileGroup] = []
         size = 0.0
         for piece in sorted(group, key=lambda one: (one.size, one.places)):
             if inside and size + piece.size > target:
@@ -70,8 +70,8 @@ def bins(found: Iterable[Piece], target: int) -> list[list[Piece]]:
     return [inside for inside in packed if len(inside) > 1 or inside[0].is_due]
 
 
-def _by_partition(found: Iterable[Piece], target: int) -> dict[Partition, list[Piece]]:
-    groups: dict[Partition, list[Piece]] = {}
+def _by_partition(found: Iterable[FileGroup], target: int) -> dict[Partition, list[FileGroup]]:
+    groups: dict[Partition, list[FileGroup]] = {}
     for piece in found:
         if piece.is_due or piece.size < _LARGE_ENOUGH * target:
             groups.setdefault(piece.partition, []).append(piece)

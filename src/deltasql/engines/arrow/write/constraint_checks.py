@@ -18,7 +18,7 @@ from deltasql.protocol.schema_fit import parse_struct
 _SHOWN = 3
 
 
-class Checks:
+class RowChecks:
     """What every row of a table must satisfy."""
 
     def __init__(self, schema: pa.Schema, rules: Sequence[tuple[Constraint, RowFilter]], table: str) -> None:
@@ -43,7 +43,7 @@ def mask_of(holds: RowFilter, batch: pa.RecordBatch) -> pa.BooleanArray:
     return pa.repeat(mask, batch.num_rows) if isinstance(mask, pa.Scalar) else mask
 
 
-def checks(schema_string: str, configuration: Mapping[str, str], where: str | None, table: str) -> Checks | None:
+def row_checks(schema_string: str, configuration: Mapping[str, str], where: str | None, table: str) -> RowChecks | None:
     """The checks of a table's rows; None if one of them has to be asked of Spark."""
     struct = parse_struct(schema_string)
     if has_generated(struct):
@@ -53,7 +53,7 @@ def checks(schema_string: str, configuration: Mapping[str, str], where: str | No
     if None in filters:
         return None
     pairs = [(rule, holds) for rule, holds in zip(rules, filters, strict=True) if holds is not None]
-    return Checks(arrow_schema(schema_string), pairs, table)
+    return RowChecks(arrow_schema(schema_string), pairs, table)
 
 
 @lru_cache(maxsize=256)

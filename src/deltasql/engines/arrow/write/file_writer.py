@@ -55,7 +55,7 @@ class FilePlan:
     folder: str = ""
     """Where its files lie below the table, with a slash at the end if it is anywhere else than at the root."""
 
-    def of_changes(self) -> FilePlan:
+    def for_change_feed(self) -> FilePlan:
         """For files of the change data feed: rows with what happened to them."""
         return replace(self, schema_string=with_columns(self.schema_string, {CHANGE_TYPE: "string"}), folder=FOLDER)
 
@@ -253,17 +253,17 @@ def _column(table: pa.Table, path: Path) -> pa.ChunkedArray:
     return column
 
 
-def as_texts(adds: Iterable[Add]) -> list[str]:
+def encode_adds(adds: Iterable[Add]) -> list[str]:
     """Files as tasks of Spark's hand them back."""
     return [msgspec.json.encode(add.to_dict()).decode() for add in adds]
 
 
-def from_text(text: str) -> Add:
+def decode_add(text: str) -> Add:
     """A file that a task handed back."""
     return from_dict(Add, msgspec.json.decode(text))
 
 
-def as_changes(adds: Sequence[Add]) -> list[Cdc]:
+def as_cdc(adds: Sequence[Add]) -> list[Cdc]:
     """Files that were written for the change data feed, as the log has them."""
     return [Cdc(add.path, add.size, add.partition_values) for add in adds]
 

@@ -18,16 +18,16 @@ from deltasql.store import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
-class Carved:
+class ReplaceWhereResult:
     """What is left of files after rows were taken out."""
 
-    gone: pa.Table
+    removed: pa.Table
     """The files that held such rows, as a snapshot has them."""
-    kept: list[Add]
+    rewritten: list[Add]
     """New files with the other rows of those."""
 
 
-def carve_partitions(snapshot: Snapshot, goes: RowFilter) -> Carved:
+def files_in_partitions(snapshot: Snapshot, goes: RowFilter) -> pa.Table:
     """By a condition on partition columns: files go as a whole, and none is read."""
     columns = snapshot.metadata.partition_columns
     fields = [snapshot.schema.field(name) for name in columns]
@@ -35,14 +35,16 @@ def carve_partitions(snapshot: Snapshot, goes: RowFilter) -> Carved:
     arrays = [pa.array([_value(v, f) for v in values], f.type) for f in fields]
     # The last column is for conditions that use none, such as TRUE: it tells how many files there are.
     batch = pa.RecordBatch.from_arrays([*arrays, pa.nulls(len(values))], names=[*columns, ""])
-    return Carved(snapshot.files.filter(pc.fill_null(mask_of(goes, batch), False)), [])
+    return snapshot.files.filter(pc.fill_null(mask_of(goes, batch), False))
 
 
 def _value(values: Mapping[str, str | None], field: pa.Field) -> pa.Scalar:
     return partition_scalar(values[field.name], field.type)
 
 
-def carve(snapshot: Snapshot, options: Mapping[str, str], goes: RowFilter, plan: FilePlan) -> Carved:
+def remove_matching_rows(
+    snapshot: Snapshot, options: Mapping[str, str], goes: RowFilter, plan: FilePlan
+) -> ReplaceWhereResult:
     """By any condition that is certain without Spark, which is the snapshot's."""
     touched = []
     with TableFiles(plan) as files:
@@ -53,7 +55,7 @@ def carve(snapshot: Snapshot, options: Mapping[str, str], goes: RowFilter, plan:
             for batch in scan(replace(one, predicate=None), options).batches():
                 stays = pc.invert(pc.fill_null(mask_of(goes, batch), False))
                 files.write(_loose(batch.filter(stays)))
-    return Carved(pa.concat_tables([snapshot.files.slice(0, 0), *touched]), files.adds)
+    return ReplaceWhereResult(pa.concat_tables([snapshot.files.slice(0, 0), *touched]), files.adds)
 
 
 def _each(snapshot: Snapshot) -> Iterator[Snapshot]:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from deltasql.engines.arrow.read.deletion_vector_read import Mask, bitmaps, descriptors, stays, unmarked
 from deltasql.engines.arrow.read.scan import scan
-from deltasql.engines.arrow.read.vector_files import Mask, bitmaps, descriptors, stays, unmarked
 from deltasql.engines.arrow.write.file_writer import FilePlan, TableFiles
 from deltasql.protocol.actions import Add
 from deltasql.protocol.deletion_vectors import numbers_of

@@ -16,13 +16,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
-from deltasql.engines.arrow.write.file_writer import FilePlan, as_changes
-from deltasql.engines.arrow.write.mark_rows import Remains, live_rows
+from deltasql.engines.arrow.write.deletion_vector_write import RewriteResult, live_row_counts
+from deltasql.engines.arrow.write.file_writer import FilePlan, as_cdc
 from deltasql.engines.row_change import ACTION, ALONE, DELETE, INSERT, UNMATCHED, UPDATE, Changed
 from deltasql.engines.spark.dml.dml_target import TargetTable
-from deltasql.engines.spark.dml.rewrite_files import Loss, Rewriting
-from deltasql.engines.spark.frame_write import FrameWrite, explained, usual_width
-from deltasql.engines.spark.job_progress import watched
+from deltasql.engines.spark.dml.rewrite_files import RemovedRows, Rewriting
+from deltasql.engines.spark.frame_write import FrameWrite, estimated_row_bytes, explain_missing_packages
+from deltasql.engines.spark.job_progress import report_jobs
 from deltasql.engines.spark.row_shape import aligned
 from deltasql.engines.spark.scan.row_ids import FILE, ROW
 from deltasql.errors import UsageError, ValidationError
@@ -56,46 +56,46 @@ class RowChanges:
         """The table before."""
         return self.target.snapshot
 
-    def make(self, changes: DataFrame, *, once: bool, remains: Remains | None = None) -> Changed:
-        """Write the files. `once` says that no row can be in there twice, which otherwise is refused; `remains` is what
+    def make(self, changes: DataFrame, *, once: bool, result: RewriteResult | None = None) -> Changed:
+        """Write the files. `once` says that no row can be in there twice, which otherwise is refused; `result` is what
         is left of files that lost rows, if that was written already."""
         began = time.monotonic()
-        with watched(self.target.spark, self.report), explained():
+        with report_jobs(self.target.spark, self.report), explain_missing_packages():
             held = changes.localCheckpoint()
-            losses, counts = self._count(held, once=once)
+            removals, counts = self._count(held, once=once)
             spent = (time.monotonic() - began) * 1000
-            left = Rewriting(self.target, self.plan).remove(held, losses) if remains is None else remains
+            left = Rewriting(self.target, self.plan).remove(held, removals) if result is None else result
         added = self._add(held, counts) if NEW in held.columns else []
         returned = held.select(f"{OUT}.*") if OUT in held.columns else None
-        told = self._feed(held, losses, counts) if OLD in held.columns else []
-        return replace(self._changed(losses, left, added, counts, returned), changes=told, scan_ms=spent)
+        told = self._feed(held, removals, counts) if OLD in held.columns else []
+        return replace(self._changed(removals, left, added, counts, returned), changes=told, scan_ms=spent)
 
-    def replace(self, changes: DataFrame, losses: Sequence[Loss], remains: Remains) -> Changed:
+    def replace(self, changes: DataFrame, removals: Sequence[RemovedRows], result: RewriteResult) -> Changed:
         """Write the files of changes that give each row of those that were taken out another. They are computed once
         without being held: nobody sees them but the files."""
-        count = sum(loss.rows for loss in losses)
-        return self._changed(losses, remains, self._replaced(changes, count), {UPDATE: count})
+        count = sum(lost.count for lost in removals)
+        return self._changed(removals, result, self._replaced(changes, count), {UPDATE: count})
 
     def _changed(
         self,
-        losses: Sequence[Loss],
-        remains: Remains,
+        removals: Sequence[RemovedRows],
+        result: RewriteResult,
         added: list[Add],
         counts: Mapping[str, int],
         returned: DataFrame | None = None,
     ) -> Changed:
-        gone = self.snapshot.files.take(pa.array(sorted(loss.place for loss in losses), pa.int64()))
+        gone = self.snapshot.files.take(pa.array(sorted(lost.file_index for lost in removals), pa.int64()))
         return Changed(
-            gone, remains.kept, remains.marked, remains.vectors, added=added, counts=counts, returned=returned
+            gone, result.rewritten, result.marked, result.vector_files, added=added, counts=counts, returned=returned
         )
 
-    def _feed(self, held: DataFrame, losses: Sequence[Loss], counts: Mapping[str, int]) -> list[Cdc]:
+    def _feed(self, held: DataFrame, removals: Sequence[RemovedRows], counts: Mapping[str, int]) -> list[Cdc]:
         """What happened to the rows, for the change data feed. Rows that come or go with whole files are told by
         these."""
-        live = live_rows(self.snapshot.files)
-        if not counts[UPDATE] and all(loss.rows == live[loss.place] for loss in losses):
+        live = live_row_counts(self.snapshot.files)
+        if not counts[UPDATE] and all(lost.count == live[lost.file_index] for lost in removals):
             return []
-        plan = self.plan.of_changes()
+        plan = self.plan.for_change_feed()
         struct = parse_struct(plan.schema_string)
         same = {field["name"]: field["name"] for field in struct["fields"]}
         kind = F.when(F.col(ACTION) == DELETE, DELETED).otherwise(BEFORE).alias(CHANGE_TYPE)
@@ -107,16 +107,16 @@ class RowChanges:
             rows = rows.union(aligned(new, replace(self.fit, schema=struct, sources=sources)))
         count = counts[DELETE] + counts[INSERT] + 2 * counts[UPDATE]
         writing = FrameWrite(self.snapshot.name, plan, Fit(struct, same), (), self.report)
-        return as_changes(writing.run(rows.coalesce(self._tasks(count))))
+        return as_cdc(writing.run(rows.coalesce(self._tasks(count))))
 
     @property
     def knows_all(self) -> bool:
         """Does the log know how many rows the table has?"""
-        return None not in live_rows(self.snapshot.files)
+        return None not in live_row_counts(self.snapshot.files)
 
     def replace_all(self, changes: DataFrame) -> Changed:
         """Write the files of changes that give each row of the table another."""
-        count = sum(rows or 0 for rows in live_rows(self.snapshot.files))
+        count = sum(rows or 0 for rows in live_row_counts(self.snapshot.files))
         return Changed(self.snapshot.files, added=self._replaced(changes, count), counts={UPDATE: count})
 
     def _replaced(self, changes: DataFrame, count: int) -> list[Add]:
@@ -131,7 +131,7 @@ class RowChanges:
             raise self._several(f"a value gives other than one row for each of {count} rows")
         return added
 
-    def _count(self, held: DataFrame, *, once: bool) -> tuple[list[Loss], dict[str, int]]:
+    def _count(self, held: DataFrame, *, once: bool) -> tuple[list[RemovedRows], dict[str, int]]:
         """How many rows each file loses, and how many rows there are of each action."""
         actions = [F.count_if(F.col(ACTION) == action).alias(action) for action in (UPDATE, DELETE, INSERT)]
         distinct = [] if once else [F.count_distinct(F.col(ROW)).alias("rows")]
@@ -144,9 +144,9 @@ class RowChanges:
         told = [(place, row) for place, row in rows if place is not None]
         if not once and any(row["rows"] < row[UPDATE] + row[DELETE] for _, row in told):
             self._refuse_twice(held)
-        losses = [Loss(row[FILE], place, row[UPDATE] + row[DELETE]) for place, row in told]
+        removals = [RemovedRows(row[FILE], place, row[UPDATE] + row[DELETE]) for place, row in told]
         told_of = [UPDATE, DELETE, INSERT, *(UNMATCHED.values() if ALONE in held.columns else ())]
-        return losses, {action: sum(row[action] for _, row in rows) for action in told_of}
+        return removals, {action: sum(row[action] for _, row in rows) for action in told_of}
 
     def _refuse_problem(self, problem: str | None) -> None:
         if problem is not None:
@@ -182,4 +182,4 @@ class RowChanges:
         return writing.run(rows.coalesce(self._tasks(count)))
 
     def _tasks(self, count: int) -> int:
-        return int(count * usual_width(self.fit) / _TASK_BYTES) + 1
+        return int(count * estimated_row_bytes(self.fit.schema) / _TASK_BYTES) + 1

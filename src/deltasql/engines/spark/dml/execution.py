@@ -13,16 +13,16 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from deltasql.engines.arrow.write.deletion_vector_write import RewriteResult
 from deltasql.engines.arrow.write.file_writer import FilePlan
-from deltasql.engines.arrow.write.mark_rows import Remains
 from deltasql.engines.row_change import FILE, ROW, Changed, Fields, Statement
 from deltasql.engines.spark.dml.apply_changes import NEW, RowChanges
 from deltasql.engines.spark.dml.change_frames import changes_of, places_of
 from deltasql.engines.spark.dml.dml_target import TargetTable
 from deltasql.engines.spark.dml.merge_pairs import MergeSource
-from deltasql.engines.spark.dml.rewrite_files import Loss, Rewriting
-from deltasql.engines.spark.frame_write import explained
-from deltasql.engines.spark.job_progress import watched
+from deltasql.engines.spark.dml.rewrite_files import RemovedRows, Rewriting
+from deltasql.engines.spark.frame_write import explain_missing_packages
+from deltasql.engines.spark.job_progress import report_jobs
 from deltasql.engines.spark.row_shape import rules
 from deltasql.progress import Report
 from deltasql.protocol.schema import struct_type
@@ -44,7 +44,7 @@ class Execution:
     def merge(self, statement: Statement) -> Changed:
         """A statement whose rows match those of a source, or none."""
         began = time.monotonic()
-        with watched(self.target.spark, self.report), explained():
+        with report_jobs(self.target.spark, self.report), explain_missing_packages():
             source = MergeSource.of(statement.source)
             spent = (time.monotonic() - began) * 1000
             frame = self._changes(statement, self.target.rows(), source)
@@ -71,16 +71,16 @@ class Execution:
         """First where the rows lie; then they are taken out of their files, and changed."""
         began = time.monotonic()
         making = self._making(self._changes(statement, rows, found=True))  # whatever is wrong with it shows here
-        with watched(self.target.spark, self.report), explained():
+        with report_jobs(self.target.spark, self.report), explain_missing_packages():
             places = places_of(statement, rows).localCheckpoint()
             found = self.target.tally(places, F.count("*").alias("rows"))
-            losses = [Loss(row[FILE], place, row["rows"]) for place, row in found if place is not None]
+            removals = [RemovedRows(row[FILE], place, row["rows"]) for place, row in found if place is not None]
             spent = (time.monotonic() - began) * 1000
             rewriting = Rewriting(self.target, making.plan)
-            taken, remains = rewriting.take_out(places, losses) if losses else (rows.limit(0), Remains())
+            taken, result = rewriting.take_out(places, removals) if removals else (rows.limit(0), RewriteResult())
         frame = self._changes(statement, taken, found=True)
         is_seen = statement.returns or self.feed
-        changed = making.make(frame, once=False, remains=remains) if is_seen else making.replace(frame, losses, remains)
+        changed = making.make(frame, once=False, result=result) if is_seen else making.replace(frame, removals, result)
         return replace(changed, scan_ms=spent)
 
     def _changes(

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from deltasql.engines.row_change import FILE, ROW
-from deltasql.engines.spark.frame_write import usual_bytes
+from deltasql.engines.spark.frame_write import estimated_row_bytes
 from deltasql.protocol.constraints import quoted
 
 NUMBER = "__deltasql_number"
@@ -48,7 +48,7 @@ class MergeSource:
         """How much the columns that may be named in a text take."""
         struct = self.rows.schema.jsonValue()
         named = [f for f in struct["fields"] if f["name"] == NUMBER or f["name"].lower() in text.lower()]
-        return self.count * usual_bytes({**struct, "fields": named})
+        return self.count * estimated_row_bytes({**struct, "fields": named})
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from deltasql.engines.row_change import MERGE, SOURCE, TARGET, WRITE, Statement
-from deltasql.engines.spark.analysis_errors import Complaint, complaint
+from deltasql.engines.spark.analysis_errors import QueryProblem, query_problem
 from deltasql.errors import DeltaSqlError, ValidationError
 
 _OURS = re.compile(r"__deltasql_(?:\d+_|seen_)?")
@@ -23,7 +23,7 @@ def blamed(operation: str, statement: Statement, table: str, columns: Sequence[s
     except DeltaSqlError:
         raise
     except Exception as error:
-        found = complaint(error, (TARGET, SOURCE)) if statement.queries is None else None
+        found = query_problem(error, (TARGET, SOURCE)) if statement.queries is None else None
         if found is None:
             raise
         texts = _blamed(list(_texts(operation, statement)), found, str(error))
@@ -33,7 +33,7 @@ def blamed(operation: str, statement: Statement, table: str, columns: Sequence[s
         raise ValidationError(f"table {table}: {problem}{lines}", table=table, value=value) from error
 
 
-def _problem(found: Complaint, statement: Statement, columns: Sequence[str]) -> str:
+def _problem(found: QueryProblem, statement: Statement, columns: Sequence[str]) -> str:
     if found.kind not in ("UNRESOLVED_COLUMN", "FIELD_NOT_FOUND"):
         return found.message
     known = f"the table ({TARGET}) has {', '.join(columns)}"
@@ -44,8 +44,8 @@ def _problem(found: Complaint, statement: Statement, columns: Sequence[str]) -> 
     return f"there is no column {'.'.join(found.name)}: {known}"
 
 
-def _blamed(texts: list[tuple[str, str]], found: Complaint, error: str) -> list[tuple[str, str]]:
-    """The expressions that a complaint is about: those with the name that it has, else those that Spark shows, else
+def _blamed(texts: list[tuple[str, str]], found: QueryProblem, error: str) -> list[tuple[str, str]]:
+    """The expressions that a problem is about: those with the name that it has, else those that Spark shows, else
     all."""
     name = re.compile(rf"(?<!\w){re.escape(found.name[-1])}(?!\w)", re.IGNORECASE) if found.name else None
     named = [pair for pair in texts if name is not None and name.search(pair[1])]

@@ -10,8 +10,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from deltasql.engines.arrow.read.labelled_files import labelled
-from deltasql.engines.arrow.read.vector_files import bitmaps, descriptors, parted
+from deltasql.engines.arrow.read.deletion_vector_read import bitmaps, descriptors, parted
+from deltasql.engines.arrow.read.file_constant_columns import with_file_constants
 from deltasql.engines.spark.scan.file_index import indexed
 from deltasql.engines.spark.scan.hadoop_options import hadoop_options
 from deltasql.engines.spark.scan.plain_scan import plain
@@ -85,7 +85,7 @@ class _Reading:
         starts = ends - [len(one) for one in words]
         labels = {_SHIFT: starts - np.array(firsts), _START: starts, _END: ends}
         known = {name: ("long", list(map(str, values.tolist()))) for name, values in labels.items()}
-        rows = self._scan(labelled(marked, known), row_ids=self.row_ids, numbered=True)
+        rows = self._scan(with_file_constants(marked, known), row_ids=self.row_ids, numbered=True)
         whole = pa.table({_WORDS: pa.array([np.concatenate(words)], pa.list_(pa.int64()))})
         place = f"{_SHIFT} + shiftright({ROW}, 6)"
         word = F.get(self.spark.createDataFrame(whole).scalar(), F.expr(f"int({place})"))

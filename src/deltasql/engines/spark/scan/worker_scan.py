@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from deltasql.engines.arrow.read.scan import packed
+from deltasql.engines.arrow.read.scan import split_into_tasks
 from deltasql.engines.spark.scan.hadoop_paths import hadoop_root
 from deltasql.engines.spark.scan.row_ids import FILE, URI_FIELDS, file_id
 from deltasql.engines.spark.session import is_classic
@@ -52,7 +52,7 @@ def read_by_workers(
     """The rows of a snapshot, with the places where they lie if those are asked for."""
     schema = StructType.fromJson(nullable(parse_struct(snapshot.metadata.schema_string)))
     schema = StructType([*schema, *URI_FIELDS]) if row_ids else schema
-    tasks = packed(replace(snapshot, predicate=None))  # rows are chosen by Spark
+    tasks = split_into_tasks(replace(snapshot, predicate=None))  # rows are chosen by Spark
     if tasks:
         numbers = spark.range(0, len(tasks), 1, len(tasks))
         read = read_rows_with_ids if row_ids else read_rows

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 
 from deltasql.engines.arrow.write.compact import rewrite
-from deltasql.engines.arrow.write.file_writer import FilePlan, as_texts
+from deltasql.engines.arrow.write.file_writer import FilePlan, encode_adds
 from deltasql.store import Snapshot
 
 
@@ -17,6 +17,6 @@ def compact_groups(
     """Rewrite the groups of files whose numbers are in the batches, and yield the new files of each."""
     for batch in batches:
         for number in batch.column(0).to_pylist():
-            texts = as_texts(rewrite(groups[number], plan.options, plan))
+            texts = encode_adds(rewrite(groups[number], plan.options, plan))
             columns = [pa.array([number] * len(texts), pa.int32()), pa.array(texts, pa.string())]
             yield pa.RecordBatch.from_arrays(columns, names=["part", "add"])

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from deltasql.engines.arrow.write.file_writer import FilePlan, as_texts
-from deltasql.engines.arrow.write.mark_rows import widened
+from deltasql.engines.arrow.write.deletion_vector_write import extended_vectors
+from deltasql.engines.arrow.write.file_writer import FilePlan, encode_adds
 from deltasql.engines.arrow.write.rewrite import Rows, picked, without_rows
 from deltasql.engines.row_change import FILE, ROW
 from deltasql.protocol.actions import Add
@@ -29,7 +29,7 @@ def remove_rows(snapshot: Snapshot, plan: FilePlan, batches: Iterable[pa.RecordB
     for index, rows in rows_by_file(batches):
         for _ in without_rows(_single_file(snapshot, index), rows, plan.options, plan, adds):
             pass
-    yield pa.RecordBatch.from_arrays([pa.array(as_texts(adds), pa.string())], names=[ADD])
+    yield pa.RecordBatch.from_arrays([pa.array(encode_adds(adds), pa.string())], names=[ADD])
 
 
 def extend_vectors(
@@ -37,7 +37,7 @@ def extend_vectors(
 ) -> Iterator[pa.RecordBatch]:
     """Add the given rows to the deletion vectors of their files, and yield the serialized vectors."""
     removed = {index: bitmap_of(numbers) for index, numbers in rows_by_file(batches)}
-    vectors = widened(snapshot, removed, options)
+    vectors = extended_vectors(snapshot, removed, options)
     data, counts = [data for data, _ in vectors.values()], [count for _, count in vectors.values()]
     arrays = [pa.array(list(vectors), pa.int32()), pa.array(data, pa.binary()), pa.array(counts, pa.int64())]
     yield pa.RecordBatch.from_arrays(arrays, names=[FILE_INDEX, "data", "rows"])
@@ -61,7 +61,7 @@ class RowExtraction:
             for extracted in self.from_file(index, rows, adds):
                 yield extracted.append_column(ADD, pa.nulls(extracted.num_rows, pa.string()))
         schema = loose_schema(self.snapshot.schema)
-        texts = pa.array(as_texts(adds), pa.string())
+        texts = pa.array(encode_adds(adds), pa.string())
         nulls = [pa.nulls(len(texts), kind) for kind in (*schema.types, pa.int64(), pa.int64())]
         yield pa.RecordBatch.from_arrays([*nulls, texts], names=[*schema.names, FILE, ROW, ADD])
 

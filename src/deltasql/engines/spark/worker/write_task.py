@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 from deltasql.engines.arrow.write.align import conformed
-from deltasql.engines.arrow.write.file_writer import FilePlan, TableFiles, as_texts
+from deltasql.engines.arrow.write.file_writer import FilePlan, TableFiles, encode_adds
 from deltasql.protocol.schema import arrow_schema, loose_schema
 
 
@@ -18,4 +18,4 @@ def write_batches(plan: FilePlan, table: str, batches: Iterable[pa.RecordBatch])
         for batch in batches:
             arrays = [conformed(values, field, table) for values, field in zip(batch.columns, schema, strict=True)]
             files.write(pa.RecordBatch.from_arrays(arrays, schema=schema))
-    yield pa.RecordBatch.from_arrays([pa.array(as_texts(files.adds), pa.string())], names=["add"])
+    yield pa.RecordBatch.from_arrays([pa.array(encode_adds(files.adds), pa.string())], names=["add"])

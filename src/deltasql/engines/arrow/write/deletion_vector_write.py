@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from deltasql.engines.arrow.read.vector_files import bitmaps, descriptors
+from deltasql.engines.arrow.read.deletion_vector_read import bitmaps, descriptors
 from deltasql.engines.row_change import num_records
 from deltasql.errors import StorageError
 from deltasql.protocol.actions import Add, DeletionVector
@@ -23,25 +23,25 @@ _FILE_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Remains:
+class RewriteResult:
     """What is left of files that lost rows."""
 
-    kept: list[Add] = field(default_factory=list)
+    rewritten: list[Add] = field(default_factory=list)
     """New files with their other rows."""
     marked: list[Add] = field(default_factory=list)
     """Those that stay, with their vectors."""
-    vectors: list[str] = field(default_factory=list)
+    vector_files: list[str] = field(default_factory=list)
     """The files that hold the vectors."""
 
 
-def live_rows(files: pa.Table) -> list[int | None]:
+def live_row_counts(files: pa.Table) -> list[int | None]:
     """How many rows each file has that are not deleted, if its statistics tell."""
     counts = map(num_records, files["stats"].to_pylist())
     deleted = map(cardinality_of, files["deletion_vector"].to_pylist())
     return [None if count is None else count - less for count, less in zip(counts, deleted, strict=True)]
 
 
-def is_marked(files: pa.Table, place: int, lost: int, most: Fraction) -> bool:
+def can_use_vector(files: pa.Table, place: int, lost: int, most: Fraction) -> bool:
     """Is a file that loses so many rows to stay? Of its rows at most this share may be deleted."""
     count = num_records(files["stats"][place].as_py())
     if count is None:
@@ -49,7 +49,7 @@ def is_marked(files: pa.Table, place: int, lost: int, most: Fraction) -> bool:
     return lost + cardinality_of(files["deletion_vector"][place].as_py()) <= most * count
 
 
-def widened(
+def extended_vectors(
     snapshot: Snapshot, rows: Mapping[int, BitMap64], options: Mapping[str, str]
 ) -> dict[int, tuple[bytes, int]]:
     """The vectors of files, by their places, that are to lose more rows: as they are stored, and how many rows they
@@ -66,27 +66,29 @@ def widened(
     return found
 
 
-def mark(snapshot: Snapshot, vectors: Mapping[int, tuple[bytes, int]], options: Mapping[str, str]) -> Remains:
+def write_vectors(
+    snapshot: Snapshot, vectors: Mapping[int, tuple[bytes, int]], options: Mapping[str, str]
+) -> RewriteResult:
     """Write the vectors of files; small ones go into the log."""
     directory = Directory(snapshot.location, options)
-    remains, file = Remains(), VectorFile()
+    result, file = RewriteResult(), VectorFile()
     for place, (data, cardinality) in vectors.items():
         if len(data) <= MOST_INLINE:
             vector = inline(data, cardinality)
         else:
             if file.size > _FILE_BYTES:
-                _write(directory, file, remains)
+                _write(directory, file, result)
                 file = VectorFile()
             vector = file.put(data, cardinality)
-        remains.marked.append(_with_vector(snapshot.files, place, vector))
-    _write(directory, file, remains)
-    return remains
+        result.marked.append(_with_vector(snapshot.files, place, vector))
+    _write(directory, file, result)
+    return result
 
 
-def _write(directory: Directory, file: VectorFile, remains: Remains) -> None:
+def _write(directory: Directory, file: VectorFile, result: RewriteResult) -> None:
     if not file.is_empty:
         directory.put(file.path, file.content)
-        remains.vectors.append(file.path)
+        result.vector_files.append(file.path)
 
 
 def _with_vector(files: pa.Table, place: int, vector: DeletionVector) -> Add:

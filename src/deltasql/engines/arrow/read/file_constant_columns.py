@@ -13,7 +13,7 @@ from deltasql.protocol.schema_fit import with_columns
 from deltasql.store import Snapshot
 
 
-def labelled(snapshot: Snapshot, labels: Mapping[str, tuple[str, Sequence[str | None]]]) -> Snapshot:
+def with_file_constants(snapshot: Snapshot, labels: Mapping[str, tuple[str, Sequence[str | None]]]) -> Snapshot:
     """A snapshot whose rows have more columns: by name the type, in Delta's words, and the value of each file, as
     partition values are written. To whoever reads it they are partition columns."""
     metadata, files = snapshot.metadata, snapshot.files
