@@ -1,37 +1,11 @@
-"""Small parts of the mirror: durations, names and the hint."""
+"""Small parts of the mirror: names and the hint."""
 
 from __future__ import annotations
 
 import json
-from datetime import timedelta
-
-import pytest
 
 from deltasql.delta_log.last_checkpoint import checksum, decode_hint, encode_hint
 from deltasql.delta_log.layout import any_version, checkpoint_version, commit_path, commit_version
-from deltasql.protocol.properties import parse_interval
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("interval 30 days", timedelta(days=30)),
-        ("INTERVAL 1 week", timedelta(weeks=1)),
-        ("interval 1 day 12 hours", timedelta(days=1, hours=12)),
-        ("168 hours", timedelta(days=7)),
-        ("interval 0 days", timedelta()),
-    ],
-)
-def test_intervals(text: str, expected: timedelta) -> None:
-    assert parse_interval(text) == expected
-
-
-@pytest.mark.parametrize(
-    "text", ["", "interval", "30", "interval 3 moons", "interval 1 day and more", "interval -1 days"]
-)
-def test_what_is_no_interval(text: str) -> None:
-    with pytest.raises(ValueError, match="interval"):
-        parse_interval(text)
 
 
 def test_names() -> None:

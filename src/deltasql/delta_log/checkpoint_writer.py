@@ -17,7 +17,6 @@ import pyarrow.parquet as pq
 from deltasql.delta_log.checkpoint_origin import CheckpointSize, Origin
 from deltasql.delta_log.parsed_columns import ParsedColumns
 from deltasql.protocol.actions import Metadata, Protocol
-from deltasql.protocol.properties import stats_as_json, stats_as_struct
 from deltasql.protocol.schema import arrow_schema
 from deltasql.protocol.table_changes import TableContents
 
@@ -88,7 +87,7 @@ def write_checkpoint(contents: TableContents, target: Path, origin: Origin, *, r
 
 def _options(metadata: Metadata) -> dict[str, Any]:
     """Paths and statistics are all different: a dictionary of them would be work for nothing."""
-    codec = metadata.configuration.get("delta.parquet.compression.codec", "snappy").lower()
+    codec = metadata.table_properties.codec
     return {
         "compression": codec if codec in _CODECS else "snappy",
         "use_dictionary": ["add.partitionValues.key_value.key", "add.partitionValues.key_value.value"],
@@ -108,8 +107,8 @@ class _Shape:
 
     @classmethod
     def of(cls, contents: TableContents) -> _Shape:
-        configuration = contents.metadata.configuration
-        as_struct, as_json = stats_as_struct(configuration), stats_as_json(configuration)
+        properties = contents.metadata.table_properties
+        as_struct, as_json = properties.stats_as_struct, properties.stats_as_json
         schema = arrow_schema(contents.metadata.schema_string)
         parsed = ParsedColumns(schema, contents.partitions.distinct() if as_struct else {}, as_struct)
         add = pa.struct(

@@ -283,15 +283,14 @@ class Table:
         metadata = self._metadata()
         if not storage.is_local(state.location):
             raise UnsupportedFeature(f"table {self.name}: files at {state.location} cannot be registered yet")
-        columns = metadata.configuration.get("delta.dataSkippingStatsColumns")
         found = adds_from_parquet(
             str(storage.local_path(state.location)),
             paths,
             arrow_schema(metadata.schema_string),
             metadata.partition_columns,
             partition_values=partition_values,
-            num_indexed_cols=int(metadata.configuration.get("delta.dataSkippingNumIndexedCols", "32")),
-            stats_columns=columns.split(",") if columns else None,
+            num_indexed_cols=metadata.table_properties.num_indexed_columns,
+            stats_columns=metadata.table_properties.stats_columns,
             progress=progress,
         )
         metrics = {"numFiles": str(len(found)), "numOutputBytes": str(sum(f.size for f in found))}

@@ -10,7 +10,7 @@ import logging
 import tempfile
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 from deltasql.config import Config
@@ -23,7 +23,7 @@ from deltasql.errors import MirrorConflict, UsageError
 from deltasql.mirror.log_retention import clean_log, retained_from
 from deltasql.mirror.metrics import Metrics
 from deltasql.mirror.publisher import Directories
-from deltasql.protocol.properties import property_interval
+from deltasql.protocol.properties import TableProperties
 from deltasql.protocol.table_changes import epoch_millis
 from deltasql.storage import Directory
 from deltasql.store import Store
@@ -31,7 +31,6 @@ from deltasql.store.outbox import MirroredTable
 
 _log = logging.getLogger(__name__)
 
-_WEEK = timedelta(days=7)
 _LONGEST_PAUSE = 300.0
 
 
@@ -89,7 +88,7 @@ class Checkpoints:
         self._clean(table)
 
     def _clean(self, table: MirroredTable) -> None:
-        before = retained_from(table.properties)
+        before = retained_from(TableProperties.of(table.properties))
         if before is not None:
             clean_log(self._directories.of(table), self._outbox, table, before)
 
@@ -132,7 +131,7 @@ class Checkpoints:
         return Origin(table.id, version, self._outbox.transaction(table, version))
 
     def _upload(self, table: MirroredTable, origin: Origin, directory: Directory) -> CheckpointSize:
-        kept = property_interval(table.properties, "delta.deletedFileRetentionDuration", _WEEK)
+        kept = TableProperties.of(table.properties).deleted_file_retention
         after = epoch_millis(datetime.now(UTC) - kept)
         with tempfile.TemporaryDirectory(prefix="deltasql-") as scratch:
             file = Path(scratch) / "checkpoint.parquet"
@@ -144,9 +143,9 @@ class Checkpoints:
 
 def interval(table: MirroredTable, config: Config) -> int:
     """How many versions lie between checkpoints."""
-    given = table.properties.get("delta.checkpointInterval", "")
-    if given.isdigit() and int(given) > 0:
-        return int(given)
+    given = TableProperties.of(table.properties).checkpoint_interval
+    if given is not None:
+        return given
     try:
         return int(config.override(table.properties)["mirror.checkpoint_interval"])
     except UsageError:

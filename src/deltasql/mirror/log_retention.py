@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from deltasql.delta_log.last_checkpoint import decode_hint
 from deltasql.delta_log.layout import LAST_CHECKPOINT, LOG, any_version, checkpoint_version, commit_version
-from deltasql.protocol.properties import property_interval
+from deltasql.protocol.properties import TableProperties
 from deltasql.storage import Directory
 from deltasql.store.outbox import MirroredTable, Outbox
 
-_LOG_RETENTION = timedelta(days=30)
 
-
-def retained_from(properties: Mapping[str, str]) -> datetime | None:
+def retained_from(properties: TableProperties) -> datetime | None:
     """The midnight before which a log may be cleaned; none if it must not be."""
-    if properties.get("delta.enableExpiredLogCleanup", "true").lower() == "false":
+    if not properties.expired_log_cleanup:
         return None
-    kept = property_interval(properties, "delta.logRetentionDuration", _LOG_RETENTION)
-    return (datetime.now(UTC) - kept).replace(hour=0, minute=0, second=0, microsecond=0)
+    return (datetime.now(UTC) - properties.log_retention).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
 def clean_log(directory: Directory, outbox: Outbox, table: MirroredTable, before: datetime) -> list[str]:

@@ -16,7 +16,6 @@ from deltasql.delta_log.replay import FileKey, Log, Replayed, file_key, replay
 from deltasql.errors import DeltaSqlError
 from deltasql.mirror.collisions import Commits, Fault, Kind, faults
 from deltasql.protocol.actions import Add
-from deltasql.protocol.properties import stats_as_json
 from deltasql.protocol.table_changes import TableContents
 from deltasql.storage import Directory
 from deltasql.store.action_rows import loads, vector_of
@@ -137,13 +136,15 @@ def _compare(published: Replayed, contents: TableContents) -> Iterator[str]:
     yield from _keyed("application transaction", published.txns, txns)
     yield from _keyed("domain", published.domains, {d.domain: d for d in contents.domains})
     files = {_name(key): add for key, add in _files(contents)}
-    told = {_name(key): _with_stats(add, files.get(_name(key)), contents) for key, add in published.files.items()}
+    told = {_name(key): add for key, add in published.files.items()}
+    if not contents.metadata.table_properties.stats_as_json:
+        told = {name: _with_stats(add, files.get(name)) for name, add in told.items()}
     yield from _keyed("file", told, files)
 
 
-def _with_stats(published: Add, stored: Add | None, contents: TableContents) -> Add:
+def _with_stats(published: Add, stored: Add | None) -> Add:
     """A file whose statistics a checkpoint has as a struct only, as the table wants it, with their text."""
-    if published.stats is None and stored is not None and not stats_as_json(contents.metadata.configuration):
+    if published.stats is None and stored is not None:
         return msgspec.structs.replace(published, stats=stored.stats)
     return published
 

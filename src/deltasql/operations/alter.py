@@ -15,9 +15,8 @@ from deltasql.errors import ValidationError, unknown_column
 from deltasql.operations.commit import MultiTableTransaction
 from deltasql.operations.write import fields_of, metadata_of
 from deltasql.protocol.actions import CommitInfo, Metadata
-from deltasql.protocol.constraints import CHECK
 from deltasql.protocol.features import grown, needed_features
-from deltasql.protocol.properties import canonical_properties
+from deltasql.protocol.properties import CONSTRAINT_PREFIX, canonical_properties, constraint_key
 from deltasql.protocol.schema import refuse_unchecked, schema_string, validate_schema
 from deltasql.protocol.schema_fit import DEFAULT, GENERATED, parse_struct
 from deltasql.protocol.table_changes import Reads, TableState
@@ -38,7 +37,7 @@ def set_properties(txn: MultiTableTransaction, state: TableState, properties: Ma
 def add_constraint(txn: MultiTableTransaction, state: TableState, name: str, condition: str, rows: Any) -> None:
     """Let every row satisfy a condition; those that are there (`rows`, a frame of Spark's) do so already."""
     metadata = metadata_of(state)
-    key = f"{CHECK}{name.lower()}"
+    key = constraint_key(name)
     if key in metadata.configuration:
         raise ValidationError(f"table {state.name} has a constraint {name!r} already: drop it first", table=state.name)
     broken = rows.where(f"NOT coalesce(({condition}), false)")
@@ -52,9 +51,9 @@ def add_constraint(txn: MultiTableTransaction, state: TableState, name: str, con
 def drop_constraint(txn: MultiTableTransaction, state: TableState, name: str) -> None:
     """Let rows be what a constraint did not allow."""
     metadata = metadata_of(state)
-    key = f"{CHECK}{name.lower()}"
+    key = constraint_key(name)
     if key not in metadata.configuration:
-        known = [k.removeprefix(CHECK) for k in metadata.configuration if k.startswith(CHECK)]
+        known = metadata.table_properties.constraints
         hint = f"there are {', '.join(known)}" if known else "there are none"
         raise ValidationError(f"table {state.name} has no constraint {name!r}: {hint}", table=state.name, value=name)
     after = _with(metadata, {k: v for k, v in metadata.configuration.items() if k != key})
@@ -63,7 +62,7 @@ def drop_constraint(txn: MultiTableTransaction, state: TableState, name: str) ->
 
 def has_constraint(state: TableState, name: str) -> bool:
     """Is there a constraint of that name?"""
-    return f"{CHECK}{name.lower()}" in metadata_of(state).configuration
+    return constraint_key(name) in metadata_of(state).configuration
 
 
 def free_constraint(state: TableState) -> str:
@@ -119,7 +118,7 @@ def _with(metadata: Metadata, configuration: Mapping[str, str]) -> Metadata:
 
 def _refuse_constraints(state: TableState, properties: Mapping[str, str]) -> None:
     for key in properties:
-        if key.startswith(CHECK):
+        if key.startswith(CONSTRAINT_PREFIX):
             raise ValidationError(
                 f"table {state.name}: {key} is a constraint, which rows must be checked for: use ADD CONSTRAINT",
                 table=state.name,
@@ -130,6 +129,6 @@ def _refuse_constraints(state: TableState, properties: Mapping[str, str]) -> Non
 def _stage(
     txn: MultiTableTransaction, state: TableState, metadata: Metadata, info: CommitInfo, reads: Reads | None = None
 ) -> None:
-    needed = needed_features(metadata.configuration, metadata.schema_string)
+    needed = needed_features(metadata.table_properties, metadata.schema_string)
     txn.reshape(state, metadata, grown(state.protocol, needed, state.name))
     txn.stage_on(state, [info], reads=reads)

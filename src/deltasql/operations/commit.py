@@ -468,8 +468,8 @@ def _files_of(changes: Changes, state: TableState) -> Iterator[str]:
 
 
 def _isolation_of(state: TableState) -> str:
-    configured = state.metadata.configuration.get("delta.isolationLevel", "") if state.metadata else ""
-    return configured if configured in _ISOLATION.values() else WRITE_SERIALIZABLE
+    configured = state.metadata.table_properties.isolation_level if state.metadata else None
+    return configured if configured and configured in _ISOLATION.values() else WRITE_SERIALIZABLE
 
 
 def _app(app: Any) -> Txn | None:

@@ -18,7 +18,12 @@ from deltasql.operations.commit import MultiTableTransaction
 from deltasql.operations.write import TableWriter, WriteOptions, struct_of
 from deltasql.protocol.actions import CommitInfo, Metadata, Protocol
 from deltasql.protocol.features import grown, needed_features
-from deltasql.protocol.properties import canonical_properties
+from deltasql.protocol.properties import (
+    TableProperties,
+    canonical_properties,
+    constraint_key,
+    without_requested_features,
+)
 from deltasql.protocol.schema import refuse_unchecked, schema_string
 from deltasql.protocol.schema_fit import nullable
 from deltasql.protocol.table_changes import NewTable, TableState
@@ -72,7 +77,7 @@ class TableCreator:
             id=table_id,
             schema_string=text,
             partition_columns=(partitions,) if isinstance(partitions, str) else tuple(partitions),
-            configuration={k: v for k, v in configuration.items() if not k.startswith("delta.feature.")},
+            configuration=without_requested_features(configuration),
             description=wanted.description,
             created_time=time.time_ns() // 1_000_000,
         )
@@ -126,13 +131,13 @@ def _configuration(
     Config({}, {}).override(values)
     values = canonical_properties(table, values)
     for name, expression in (constraints or {}).items():
-        values[f"delta.constraints.{name.lower()}"] = expression
+        values[constraint_key(name)] = expression
     return values
 
 
 def _protocol(table: str, configuration: Mapping[str, str], text: str) -> Protocol:
-    needed = set(needed_features(configuration, text))
-    needed |= {k.removeprefix("delta.feature.") for k in configuration if k.startswith("delta.feature.")}
+    properties = TableProperties.of(configuration)
+    needed = needed_features(properties, text) | properties.requested_features
     return grown(None, needed, table) or Protocol()
 
 

@@ -21,8 +21,6 @@ from deltasql.operations.operation_metrics import metrics_of
 from deltasql.operations.write import TableWriter, removal_of
 from deltasql.progress import show_progress
 from deltasql.protocol.actions import CommitInfo
-from deltasql.protocol.change_feed import has_feed
-from deltasql.protocol.properties import DELETION_VECTORS, is_on
 from deltasql.protocol.schema_fit import parse_struct
 from deltasql.protocol.table_changes import Reads, TableState
 from deltasql.store import Snapshot
@@ -131,7 +129,7 @@ class RowChanger:
         config = self._writer.config_of(snapshot.metadata)
         struct = parse_struct(snapshot.metadata.schema_string)
         fields = Fields(struct["fields"], snapshot.metadata.partition_columns)
-        marks = is_on(snapshot.metadata.configuration, DELETION_VECTORS)
+        marks = snapshot.metadata.table_properties.deletion_vectors
         most = config["dml.copy_on_write_threshold"] if marks else Fraction(0)
         target = TargetTable(spark, snapshot, config["spark.fast_scan"], self._options, most)
         names = [field["name"] for field in fields.all]
@@ -139,7 +137,7 @@ class RowChanger:
             show_progress(config["progress"], f"{change.operation.lower()} {snapshot.name}") as report,
             blamed(change.operation, change.statement, snapshot.name, names),
         ):
-            feed = has_feed(snapshot.metadata.configuration)
+            feed = snapshot.metadata.table_properties.change_data_feed
             begin = partial(self._writer.begin, txn, state, snapshot.metadata)
             execution = Execution(target, fields, begin, report, feed)
             run = execution.merge if change.operation == MERGE else execution.run

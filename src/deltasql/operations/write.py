@@ -24,7 +24,7 @@ from deltasql.errors import DatabaseError, StorageError, UsageError, ValidationE
 from deltasql.operations.commit import MultiTableTransaction
 from deltasql.progress import Report, count_files, show_progress
 from deltasql.protocol.actions import Add, Cdc, CommitInfo, DeletionVector, Metadata, Protocol, Remove, from_dict
-from deltasql.protocol.change_feed import DELETED, INSERTED, has_feed
+from deltasql.protocol.change_feed import DELETED, INSERTED
 from deltasql.protocol.features import grown, needed_features
 from deltasql.protocol.schema import (
     Json,
@@ -95,7 +95,9 @@ class WritePlan:
         fit, metadata = self.shape.fit, self.shape.metadata
         if any(DEFAULT in (field.get("metadata") or {}) for field in fit.absent):
             return None
-        return row_checks(metadata.schema_string, metadata.configuration, self.options.where, self.state.name)
+        return row_checks(
+            metadata.schema_string, metadata.table_properties.constraints, self.options.where, self.state.name
+        )
 
 
 class TableWriter:
@@ -134,7 +136,7 @@ class TableWriter:
             dict(self._options),
             metadata.schema_string,
             metadata.partition_columns,
-            metadata.configuration,
+            metadata.table_properties,
             txn.token,
             self.config_of(metadata)["writer.target_file_size"],
         )
@@ -174,7 +176,7 @@ class TableWriter:
         once a transaction has some for a table, they have to tell of everything that it does there."""
         state = txn.seen(state)
         metadata, staged = metadata_of(state), txn.staged(state)
-        if not has_feed(metadata.configuration) or not (changes or staged.cdc):
+        if not metadata.table_properties.change_data_feed or not (changes or staged.cdc):
             return []
         feed = ChangeFeedWriter(state, self._options, self.begin(txn, state, metadata))
         found = list(changes)
@@ -216,7 +218,7 @@ class TableWriter:
         from deltasql.engines.spark.row_shape import rules
 
         frame: DataFrame = self._frame(rows) if isinstance(rows, ArrowRows) else rows
-        asked = rules(plan.shape.fit, plan.shape.metadata.configuration, plan.options.where)
+        asked = rules(plan.shape.fit, plan.shape.metadata.table_properties.constraints, plan.options.where)
         return FrameWrite(plan.state.name, plan.files, plan.shape.fit, asked, report).run(frame)
 
     def _frame(self, rows: ArrowRows) -> DataFrame:
@@ -253,7 +255,7 @@ class TableWriter:
             replaced = remove_matching_rows(replace(snapshot, predicate=predicate), self._options, goes, plan.files)
         reads = Reads((where,), frozenset(files["path"].to_pylist()))
         changes: list[Cdc] = []
-        if replaced.rewritten and has_feed(metadata.configuration):
+        if replaced.rewritten and metadata.table_properties.change_data_feed:
             feed = ChangeFeedWriter(replace(state, metadata=metadata), self._options, plan.files)
             touched = replace(snapshot, files=replaced.removed, predicate=predicate)
             by_arrow = goes is not None and not plan.by_spark
@@ -269,14 +271,14 @@ class TableWriter:
         spark = self._spark()
         from deltasql.engines.spark.frame_replace_where import remove_matching_rows_by_spark
 
-        fast = self._store.config.override(plan.files.properties)["spark.fast_scan"]
+        fast = self.config_of(plan.shape.metadata)["spark.fast_scan"]
         return remove_matching_rows_by_spark(spark, snapshot, where, plan.files, fast=fast, report=report)
 
     def _gone_by_spark(self, plan: WritePlan, snapshot: Snapshot, where: str, report: Report | None) -> list[Cdc]:
         spark = self._spark()
         from deltasql.engines.spark.frame_replace_where import write_deleted_rows
 
-        fast = self._store.config.override(plan.files.properties)["spark.fast_scan"]
+        fast = self.config_of(plan.shape.metadata)["spark.fast_scan"]
         return write_deleted_rows(spark, replace(snapshot, predicate=None), where, plan.files, fast=fast, report=report)
 
 
@@ -333,7 +335,7 @@ def _shape(state: TableState, metadata: Metadata, given: dict[str, Any], options
 
 def _grown(state: TableState, metadata: Metadata) -> Protocol | None:
     """The protocol that a schema needs, if the table's is not enough."""
-    needed = needed_features(metadata.configuration, metadata.schema_string)
+    needed = needed_features(metadata.table_properties, metadata.schema_string)
     return grown(state.protocol, needed, state.name)
 
 

@@ -11,6 +11,8 @@ from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
+from deltasql.protocol.properties import TableProperties
+
 Json = dict[str, Any]
 
 
@@ -127,6 +129,11 @@ class Metadata(Action, frozen=True, gc=False):
     format: Format = Format()
     created_time: int | None = None
     extra: Json = {}
+
+    @property
+    def table_properties(self) -> TableProperties:
+        """Return the typed `delta.*` properties of `configuration`."""
+        return TableProperties.of(self.configuration)
 
 
 class Protocol(Action, frozen=True, gc=False):

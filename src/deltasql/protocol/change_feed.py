@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from deltasql.protocol.properties import CHANGE_DATA_FEED, is_on
-
 CHANGE_TYPE = "_change_type"
 COMMIT_VERSION = "_commit_version"
 COMMIT_TIMESTAMP = "_commit_timestamp"
@@ -16,8 +12,3 @@ FOLDER = "_change_data/"
 """Where files of changes lie, below the table."""
 
 INSERTED, DELETED, BEFORE, AFTER = "insert", "delete", "update_preimage", "update_postimage"
-
-
-def has_feed(configuration: Mapping[str, str]) -> bool:
-    """Do a table's properties ask for the feed?"""
-    return is_on(configuration, CHANGE_DATA_FEED)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from deltasql.protocol.schema import DeltaType, Json
 from deltasql.protocol.schema_fit import GENERATED
 
-CHECK = "delta.constraints."
 _INVARIANT = "delta.invariants"
 _CHAR_METADATA = "__CHAR_VARCHAR_TYPE_STRING"
 _LENGTH = re.compile(r"(?:var)?char\(\s*(\d+)\s*\)")
@@ -29,13 +28,10 @@ def not_null(schema: Json) -> list[Constraint]:
     return list(_not_null(schema["fields"], "", ""))
 
 
-def conditions(schema: Json, configuration: Mapping[str, str]) -> list[Constraint]:
+def conditions(schema: Json, checks: Mapping[str, str]) -> list[Constraint]:
     """What else must be true of a row, but for the values of generated columns."""
     found = [constraint for field in schema["fields"] for constraint in _of_column(field)]
-    for key in sorted(configuration):
-        if key.startswith(CHECK):
-            found.append(Constraint(key.removeprefix(CHECK), configuration[key]))
-    return found
+    return found + [Constraint(name, condition) for name, condition in checks.items()]
 
 
 def replacing(where: str) -> Constraint:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from deltasql.errors import UnsupportedFeature, ValidationError
 from deltasql.protocol.actions import Protocol
-from deltasql.protocol.properties import CHANGE_DATA_FEED, DELETION_VECTORS, FENCE, IN_COMMIT_TIMESTAMPS, is_on
+from deltasql.protocol.properties import TableProperties
 from deltasql.protocol.schema import has_required_fields, schema_metadata_keys, schema_types
 
 
@@ -44,20 +44,6 @@ FEATURES: Mapping[str, Feature] = {
 """The features that are known by name. Those with `known=False`, and all others, are refused."""
 
 MAX_READER, MAX_WRITER = 3, 7
-
-
-_BY_PROPERTY = {
-    "delta.appendOnly": "appendOnly",
-    CHANGE_DATA_FEED: "changeDataFeed",
-    DELETION_VECTORS: "deletionVectors",
-    IN_COMMIT_TIMESTAMPS: "inCommitTimestamp",
-    "delta.enableTypeWidening": "typeWidening",
-    "delta.enableRowTracking": "rowTracking",
-    "delta.enableIcebergCompatV1": "icebergCompatV1",
-    "delta.enableIcebergCompatV2": "icebergCompatV2",
-    "delta.enableIcebergCompatV3": "icebergCompatV3",
-    "delta.enableVariantShredding": "variantShredding",
-}
 
 
 def check_protocol(protocol: Protocol, table: str) -> None:
@@ -163,18 +149,10 @@ def features_of(protocol: Protocol) -> frozenset[str]:
     return frozenset(listed | implied)
 
 
-def needed_features(configuration: Mapping[str, str], schema_string: str) -> frozenset[str]:
+def needed_features(properties: TableProperties, schema_string: str) -> frozenset[str]:
     """The features that properties and a schema switch on."""
     field_metadata = schema_metadata_keys(schema_string)
-    needed = {feature for key, feature in _BY_PROPERTY.items() if is_on(configuration, key)}
-    if any(key.startswith("delta.constraints.") for key in configuration):
-        needed.add("checkConstraints")
-    if configuration.get("delta.columnMapping.mode", "none") != "none":
-        needed.add("columnMapping")
-    if configuration.get("delta.checkpointPolicy") == "v2":
-        needed.add("v2Checkpoint")
-    if is_on(configuration, FENCE):
-        needed.add("deltasqlFence")
+    needed = set(properties.enabled_features)
     if "timestamp_ntz" in schema_types(schema_string):
         needed.add("timestampNtz")
     if has_required_fields(schema_string) or "delta.invariants" in field_metadata:

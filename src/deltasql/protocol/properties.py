@@ -1,62 +1,216 @@
-"""Delta's own table properties: what they switch on, and which values they can have."""
+"""Delta table properties: their names, the values they accept, and one typed value with all that deltasql reads.
+
+No other module reads a `delta.*` property from a table's configuration.
+"""
 
 from __future__ import annotations
 
 import logging
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import lru_cache
 
 from deltasql.errors import ValidationError, closest_name
 
 _log = logging.getLogger(__name__)
-_PART = re.compile(r"\s*(\d+)\s+(week|day|hour|minute|second|millisecond|microsecond)s?", re.IGNORECASE)
+_INTERVAL_PART = re.compile(r"\s*(\d+)\s+(week|day|hour|minute|second|millisecond|microsecond)s?", re.IGNORECASE)
 
 CHANGE_DATA_FEED = "delta.enableChangeDataFeed"
-DELETION_VECTORS = "delta.enableDeletionVectors"
-FENCE = "delta.deltasql.fence"
-"""Its writer feature nobody else knows: other engines read the table and refuse to write it."""
 IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
-STATS_AS_JSON = "delta.checkpoint.writeStatsAsJson"
-STATS_AS_STRUCT = "delta.checkpoint.writeStatsAsStruct"
+CONSTRAINT_PREFIX = "delta.constraints."
+_FEATURE_PREFIX = "delta.feature."
+_APPEND_ONLY = "delta.appendOnly"
+_CHECKPOINT_INTERVAL = "delta.checkpointInterval"
+_CHECKPOINT_POLICY = "delta.checkpointPolicy"
+_CODEC = "delta.parquet.compression.codec"
+_COLUMN_MAPPING = "delta.columnMapping.mode"
+_DELETED_FILE_RETENTION = "delta.deletedFileRetentionDuration"
+_DELETION_VECTORS = "delta.enableDeletionVectors"
+_EXPIRED_LOG_CLEANUP = "delta.enableExpiredLogCleanup"
+# Only deltasql knows the writer feature of this property: other engines can read the table and reject writes.
+_FENCE = "delta.deltasql.fence"
+_ISOLATION_LEVEL = "delta.isolationLevel"
+_LOG_RETENTION = "delta.logRetentionDuration"
+_NUM_INDEXED_COLUMNS = "delta.dataSkippingNumIndexedCols"
+_STATS_AS_JSON = "delta.checkpoint.writeStatsAsJson"
+_STATS_AS_STRUCT = "delta.checkpoint.writeStatsAsStruct"
+_STATS_COLUMNS = "delta.dataSkippingStatsColumns"
+
+_FEATURE_SWITCHES = {
+    _APPEND_ONLY: "appendOnly",
+    CHANGE_DATA_FEED: "changeDataFeed",
+    _DELETION_VECTORS: "deletionVectors",
+    _FENCE: "deltasqlFence",
+    IN_COMMIT_TIMESTAMPS: "inCommitTimestamp",
+    "delta.enableTypeWidening": "typeWidening",
+    "delta.enableRowTracking": "rowTracking",
+    "delta.enableIcebergCompatV1": "icebergCompatV1",
+    "delta.enableIcebergCompatV2": "icebergCompatV2",
+    "delta.enableIcebergCompatV3": "icebergCompatV3",
+    "delta.enableVariantShredding": "variantShredding",
+}
+"""The table feature that each property turns on when it is `true`."""
 
 
-def is_on(configuration: Mapping[str, str], key: str) -> bool:
-    """Is a switch on? Spark does not mind the case of `true`."""
-    return configuration.get(key, "").lower() == "true"
+@dataclass(frozen=True, slots=True)
+class TableProperties:
+    """The `delta.*` properties of a table that deltasql reads, with Delta's defaults.
+
+    Malformed values, which only tables of other engines can have, count as absent.
+    """
+
+    append_only: bool = False
+    change_data_feed: bool = False
+    checkpoint_interval: int | None = None
+    codec: str = "snappy"
+    column_mapping_mode: str = "none"
+    constraints: Mapping[str, str] = field(default_factory=dict)
+    """The CHECK constraints: conditions by name, in the order of their names."""
+    deleted_file_retention: timedelta = timedelta(days=7)
+    deletion_vectors: bool = False
+    enabled_features: frozenset[str] = frozenset()
+    """The table features that properties turn on."""
+    expired_log_cleanup: bool = True
+    in_commit_timestamps: bool = False
+    isolation_level: str | None = None
+    log_retention: timedelta = timedelta(days=30)
+    num_indexed_columns: int = 32
+    requested_features: frozenset[str] = frozenset()
+    """The table features of `delta.feature.<name>`, which are only given when a table is created."""
+    stats_as_json: bool = True
+    """Whether checkpoints hold statistics as JSON text. Checkpoints hold at least one of the two forms."""
+    stats_as_struct: bool = False
+    """Whether checkpoints hold statistics as typed columns."""
+    stats_columns: tuple[str, ...] | None = None
+
+    @classmethod
+    def of(cls, configuration: Mapping[str, str]) -> TableProperties:
+        """Return the typed properties of a table's configuration; cached."""
+        return _parsed(tuple(configuration.items()))
 
 
-def stats_as_struct(configuration: Mapping[str, str]) -> bool:
-    """Do checkpoints have statistics in their own types?"""
-    return is_on(configuration, STATS_AS_STRUCT)
+@lru_cache(maxsize=1024)
+def _parsed(items: tuple[tuple[str, str], ...]) -> TableProperties:
+    values = dict(items)
+    default = TableProperties()
+    stats_as_struct = _is_on(values, _STATS_AS_STRUCT)
+    stats_columns = values.get(_STATS_COLUMNS)
+    return TableProperties(
+        append_only=_is_on(values, _APPEND_ONLY),
+        change_data_feed=_is_on(values, CHANGE_DATA_FEED),
+        checkpoint_interval=_count(values.get(_CHECKPOINT_INTERVAL, "")),
+        codec=values.get(_CODEC, default.codec).lower(),
+        column_mapping_mode=values.get(_COLUMN_MAPPING, default.column_mapping_mode),
+        constraints=_family(values, CONSTRAINT_PREFIX),
+        deleted_file_retention=_interval(values, _DELETED_FILE_RETENTION, default.deleted_file_retention),
+        deletion_vectors=_is_on(values, _DELETION_VECTORS),
+        enabled_features=frozenset(_enabled_features(values)),
+        expired_log_cleanup=values.get(_EXPIRED_LOG_CLEANUP, "").lower() != "false",
+        in_commit_timestamps=_is_on(values, IN_COMMIT_TIMESTAMPS),
+        isolation_level=values.get(_ISOLATION_LEVEL),
+        log_retention=_interval(values, _LOG_RETENTION, default.log_retention),
+        num_indexed_columns=_number_of_columns(values, default.num_indexed_columns),
+        requested_features=frozenset(_family(values, _FEATURE_PREFIX)),
+        stats_as_json=values.get(_STATS_AS_JSON, "").lower() != "false" or not stats_as_struct,
+        stats_as_struct=stats_as_struct,
+        stats_columns=tuple(stats_columns.split(",")) if stats_columns else None,
+    )
 
 
-def stats_as_json(configuration: Mapping[str, str]) -> bool:
-    """Do checkpoints have statistics as text? They have them in one form at least."""
-    return configuration.get(STATS_AS_JSON, "true").lower() != "false" or not stats_as_struct(configuration)
+def _is_on(values: Mapping[str, str], key: str) -> bool:
+    return values.get(key, "").lower() == "true"
+
+
+def _count(text: str) -> int | None:
+    return int(text) if _is_count(text) else None
+
+
+def _family(values: Mapping[str, str], prefix: str) -> dict[str, str]:
+    return {key.removeprefix(prefix): values[key] for key in sorted(values) if key.startswith(prefix)}
+
+
+def _enabled_features(values: Mapping[str, str]) -> set[str]:
+    features = {feature for key, feature in _FEATURE_SWITCHES.items() if _is_on(values, key)}
+    if _family(values, CONSTRAINT_PREFIX):
+        features.add("checkConstraints")
+    if values.get(_COLUMN_MAPPING, "none") != "none":
+        features.add("columnMapping")
+    if values.get(_CHECKPOINT_POLICY) == "v2":
+        features.add("v2Checkpoint")
+    return features
+
+
+def _interval(values: Mapping[str, str], key: str, default: timedelta) -> timedelta:
+    try:
+        return parse_interval(values[key]) if key in values else default
+    except ValueError as error:
+        _log.warning("table property %s: %s; using %s", key, error, default)
+        return default
+
+
+def _number_of_columns(values: Mapping[str, str], default: int) -> int:
+    try:
+        return int(values.get(_NUM_INDEXED_COLUMNS, default))
+    except ValueError:
+        given = values[_NUM_INDEXED_COLUMNS]
+        _log.warning("table property %s: %r is not a number; using %s", _NUM_INDEXED_COLUMNS, given, default)
+        return default
+
+
+def parse_interval(text: str) -> timedelta:
+    """Return the duration of a table property; raise ValueError if the text is not an interval."""
+    rest = re.sub(r"^\s*interval\b", "", text, flags=re.IGNORECASE)
+    total, end = timedelta(), 0
+    for match in _INTERVAL_PART.finditer(rest):
+        if match.start() != end:
+            break
+        total += timedelta(**{f"{match[2].lower()}s": int(match[1])})
+        end = match.end()
+    if not end or rest[end:].strip():
+        raise ValueError(f"{text!r} is not an interval such as 'interval 30 days'")
+    return total
+
+
+# --- Properties that a table is created with
+
+
+def constraint_key(name: str) -> str:
+    """Return the property that holds the CHECK constraint of a name."""
+    return CONSTRAINT_PREFIX + name.lower()
+
+
+def without_requested_features(configuration: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties to store: `delta.feature.<name>` changes the protocol and is not stored."""
+    return {key: value for key, value in configuration.items() if not key.startswith(_FEATURE_PREFIX)}
 
 
 def canonical_properties(table: str, properties: Mapping[str, str]) -> dict[str, str]:
-    """Properties under the names that Delta has for them, whatever their case. Names under `delta.` that there are not
-    are refused, and so are values that a property cannot have: readers would fail on them, or take them for others."""
-    found: dict[str, str] = {}
+    """Return the properties under Delta's spelling of their names.
+
+    Raises:
+        ValidationError: A `delta.*` property is unknown, has a value that readers would fail on or misread, or is
+            given twice.
+    """
+    canonical: dict[str, str] = {}
     for given, value in properties.items():
-        key = _canonical(table, given)
+        key = _canonical_name(table, given)
         allowed = _ALLOWED.get(key)
         if allowed is not None and not allowed[1](value):
-            raise ValidationError(f"table {table}: {key} is {allowed[0]}, got {value!r}", table=table, value=value)
-        if key in found:
-            raise ValidationError(f"table {table}: the property {key} is given twice", table=table, value=given)
-        found[key] = value
-    return found
+            raise ValidationError(f"table {table}: {key} must be {allowed[0]}, got {value!r}", table=table, value=value)
+        if key in canonical:
+            raise ValidationError(f"table {table}: property {key} is given twice", table=table, value=given)
+        canonical[key] = value
+    return canonical
 
 
-def _canonical(table: str, key: str) -> str:
+def _canonical_name(table: str, key: str) -> str:
     lower = key.lower()
     if not lower.startswith("delta."):
         return key
-    for prefix in _FAMILIES:
-        if lower.startswith(prefix.lower()):
+    for prefix in (CONSTRAINT_PREFIX, _FEATURE_PREFIX):
+        if lower.startswith(prefix):
             return prefix + key[len(prefix) :]
     if lower in _NAMES:
         return _NAMES[lower]
@@ -90,53 +244,33 @@ def _is_interval(text: str) -> bool:
     return True
 
 
-_SWITCHES = (
-    "delta.appendOnly",
-    STATS_AS_JSON,
-    STATS_AS_STRUCT,
-    "delta.enableExpiredLogCleanup",
-    CHANGE_DATA_FEED,
-    DELETION_VECTORS,
-    FENCE,
-    "delta.enableIcebergCompatV1",
-    "delta.enableIcebergCompatV2",
-    "delta.enableIcebergCompatV3",
-    IN_COMMIT_TIMESTAMPS,
-    "delta.enableRowTracking",
-    "delta.enableTypeWidening",
-    "delta.enableVariantShredding",
-)
-_INTERVALS = (
-    "delta.deletedFileRetentionDuration",
-    "delta.logRetentionDuration",
-    "delta.setTransactionRetentionDuration",
-)
+_SWITCHES = (*_FEATURE_SWITCHES, _EXPIRED_LOG_CLEANUP, _STATS_AS_JSON, _STATS_AS_STRUCT)
+_INTERVALS = (_DELETED_FILE_RETENTION, _LOG_RETENTION, "delta.setTransactionRetentionDuration")
 _ALLOWED: dict[str, tuple[str, Callable[[str], bool]]] = {
     **dict.fromkeys(_SWITCHES, ("'true' or 'false'", _is_switch)),
     **dict.fromkeys(_INTERVALS, ("a duration such as 'interval 30 days'", _is_interval)),
-    "delta.checkpointInterval": ("a number of versions from 1", _is_count),
-    "delta.dataSkippingNumIndexedCols": ("a number of columns, or -1 for all", _is_number_of_columns),
+    _CHECKPOINT_INTERVAL: ("a number of versions from 1", _is_count),
+    _NUM_INDEXED_COLUMNS: ("a number of columns, or -1 for all", _is_number_of_columns),
 }
 _VERSIONS = ("delta.minreaderversion", "delta.minwriterversion")
-_FAMILIES = ("delta.constraints.", "delta.feature.")
-_OTHERS = (
+_OTHER_NAMES = (
+    _CHECKPOINT_POLICY,
+    _CODEC,
+    _COLUMN_MAPPING,
+    _ISOLATION_LEVEL,
+    _STATS_COLUMNS,
     "delta.autoOptimize",
     "delta.autoOptimize.autoCompact",
     "delta.autoOptimize.optimizeWrite",
     "delta.checkpoint.partSize",
-    "delta.checkpointPolicy",
     "delta.checkpointRetentionDuration",
     "delta.columnMapping.maxColumnId",
-    "delta.columnMapping.mode",
     "delta.compatibility.symlinkFormatManifest.enabled",
-    "delta.dataSkippingStatsColumns",
     "delta.dataSkippingStringPrefixLength",
     "delta.dropFeatureTruncateHistory.retentionDuration",
     "delta.enableFullRetentionRollback",
     "delta.inCommitTimestampEnablementTimestamp",
     "delta.inCommitTimestampEnablementVersion",
-    "delta.isolationLevel",
-    "delta.parquet.compression.codec",
     "delta.parquet.format.version",
     "delta.randomPrefixLength",
     "delta.randomizeFilePrefixes",
@@ -148,28 +282,5 @@ _OTHERS = (
     "delta.tuneFileSizesForRewrites",
     "delta.universalFormat.enabledFormats",
 )
-_NAMES = {key.lower(): key for key in (*_ALLOWED, *_OTHERS)}
-"""All that Delta's protocol and its engines know, by their names in small letters."""
-
-
-def parse_interval(text: str) -> timedelta:
-    """The duration of a table property; ValueError if it is none."""
-    rest = re.sub(r"^\s*interval\b", "", text, flags=re.IGNORECASE)
-    total, end = timedelta(), 0
-    for match in _PART.finditer(rest):
-        if match.start() != end:
-            break
-        total += timedelta(**{f"{match[2].lower()}s": int(match[1])})
-        end = match.end()
-    if not end or rest[end:].strip():
-        raise ValueError(f"{text!r} is no interval such as 'interval 30 days'")
-    return total
-
-
-def property_interval(properties: Mapping[str, str], key: str, default: timedelta) -> timedelta:
-    """A duration among a table's properties."""
-    try:
-        return parse_interval(properties[key]) if key in properties else default
-    except ValueError:
-        _log.warning("%s = %r is no interval: %s is used", key, properties[key], default)
-        return default
+_NAMES = {key.lower(): key for key in (*_ALLOWED, *_OTHER_NAMES)}
+"""All names that Delta's protocol and its engines know, by their names in lower case."""

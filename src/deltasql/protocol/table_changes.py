@@ -24,7 +24,6 @@ from deltasql.protocol.actions import (
     Txn,
 )
 from deltasql.protocol.features import features_of
-from deltasql.protocol.properties import IN_COMMIT_TIMESTAMPS, is_on
 from deltasql.protocol.schema import changed_types, tightened
 
 SERIALIZABLE = "Serializable"
@@ -205,7 +204,7 @@ class TableCommit:
     def in_commit_timestamp(self) -> bool:
         """Does the log carry the time of this commit?"""
         metadata = self.changes.metadata[0] if self.changes.metadata else self.state.metadata
-        return metadata is not None and is_on(metadata.configuration, IN_COMMIT_TIMESTAMPS)
+        return metadata is not None and metadata.table_properties.in_commit_timestamps
 
     @property
     def is_blind_append(self) -> bool:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from deltasql.errors import UnsupportedFeature, ValidationError
 from deltasql.expressions.partition_bounds import partition_bounds
 from deltasql.protocol.actions import Add, Cdc, Metadata, Remove
-from deltasql.protocol.change_feed import COLUMNS, FOLDER, has_feed
+from deltasql.protocol.change_feed import COLUMNS, FOLDER
 from deltasql.protocol.deletion_vectors import check_confined
 from deltasql.protocol.features import (
     check_change,
@@ -27,7 +27,7 @@ from deltasql.protocol.features import (
     features_of,
     needed_features,
 )
-from deltasql.protocol.properties import IN_COMMIT_TIMESTAMPS, is_on
+from deltasql.protocol.properties import IN_COMMIT_TIMESTAMPS
 from deltasql.protocol.schema import arrow_schema, validate_schema
 from deltasql.protocol.table_changes import Changes, TableState, misfit
 
@@ -110,14 +110,14 @@ def _check_metadata(changes: Changes, state: TableState) -> None:
 
 def _check_feed(metadata: Metadata, table: str) -> None:
     """Changes of rows have columns of their own."""
-    for name in arrow_schema(metadata.schema_string).names if has_feed(metadata.configuration) else ():
+    for name in arrow_schema(metadata.schema_string).names if metadata.table_properties.change_data_feed else ():
         if name.lower() in COLUMNS:
             _fail(table, f"the column {name!r} is one of the change data feed's: rename it, or leave the feed", name)
 
 
 def _check_features(metadata: Metadata, changes: Changes, state: TableState) -> None:
     """Properties and columns that switch a feature on need a protocol that has it: readers refuse the table else."""
-    for feature in sorted(needed_features(metadata.configuration, metadata.schema_string)):
+    for feature in sorted(needed_features(metadata.table_properties, metadata.schema_string)):
         _require(feature, "what the metadata switches on", changes, state)
 
 
@@ -129,7 +129,8 @@ def _check_fits(metadata: Metadata, changes: Changes, state: TableState) -> None
             f"the metaData id is the table's for good: {state.metadata.id!r}, and the commit gives {metadata.id!r}",
             metadata.id,
         )
-    if state.metadata is not None and _stamped(metadata) and not _stamped(state.metadata):
+    stamped = metadata.table_properties.in_commit_timestamps
+    if state.metadata is not None and stamped and not state.metadata.table_properties.in_commit_timestamps:
         _fail(
             state.name,
             f"{IN_COMMIT_TIMESTAMPS} is set when a table is created: readers look for the times of all versions, and "
@@ -140,10 +141,6 @@ def _check_fits(metadata: Metadata, changes: Changes, state: TableState) -> None
     if problem is not None and len(changes.removes) != state.num_files:
         stay = state.num_files - len(changes.removes)
         _fail(state.name, f"{problem}, but {stay} files stay: rewrite the whole table in the same commit", metadata)
-
-
-def _stamped(metadata: Metadata) -> bool:
-    return is_on(metadata.configuration, IN_COMMIT_TIMESTAMPS)
 
 
 def _check_text(table: str, what: str, value: Any) -> None:
@@ -374,7 +371,7 @@ def _vector(file: Add | Remove) -> str | None:
 
 
 def _check_append_only(changes: Changes, metadata: Metadata | None, table: str) -> None:
-    if metadata is None or not is_on(metadata.configuration, "delta.appendOnly"):
+    if metadata is None or not metadata.table_properties.append_only:
         return
     for remove in changes.removes:
         if remove.data_change:

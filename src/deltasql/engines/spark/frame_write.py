@@ -92,13 +92,12 @@ class FrameWrite:
         if self.report is not None:
             self.report(count_files(len(paths)), len(paths), len(paths))
         directory.keep(paths)
-        columns = plan.properties.get("delta.dataSkippingStatsColumns")
         found = adds_from_parquet(
             f"{local_path(plan.location)}/{plan.folder}".rstrip("/"),
             [path.removeprefix(plan.folder) for path in paths],
             arrow_schema(plan.schema_string),
-            num_indexed_cols=int(plan.properties.get("delta.dataSkippingNumIndexedCols", "32")),
-            stats_columns=columns.split(",") if columns else None,
+            num_indexed_cols=plan.properties.num_indexed_columns,
+            stats_columns=plan.properties.stats_columns,
         )
         adds = [
             Add(plan.folder + f.path, f.size, f.modification_time, f.partition_values, stats=f.stats) for f in found

@@ -115,10 +115,10 @@ def assigned_sql(value: str, given: DeltaType, wanted: DeltaType) -> str:
     return f"try_cast({f'round({value})' if rounds(given, wanted) else value} AS {ddl(wanted)})"
 
 
-def rules(fit: Fit, configuration: Mapping[str, str], where: str | None) -> list[Constraint]:
+def rules(fit: Fit, constraints: Mapping[str, str], where: str | None) -> list[Constraint]:
     """What is to hold for the aligned rows: the table's constraints, that generated columns are what they say, and the
     condition that the rows take the place of others by."""
-    found = not_null(fit.schema) + conditions(fit.schema, configuration)
+    found = not_null(fit.schema) + conditions(fit.schema, constraints)
     if where is not None:
         found.append(replacing(where))
     for field in fit.schema["fields"]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from urllib.parse import unquote
 
 import msgspec
@@ -27,10 +27,8 @@ from deltasql.protocol.change_feed import (
     COMMIT_VERSION,
     DELETED,
     INSERTED,
-    has_feed,
 )
 from deltasql.protocol.deletion_vectors import encode, inline
-from deltasql.protocol.properties import property_interval
 from deltasql.protocol.schema import changed_types, dropped_columns
 from deltasql.protocol.schema_fit import with_columns
 from deltasql.protocol.table_changes import LoggedCommit, TableState
@@ -70,7 +68,7 @@ class ChangePlan:
         """Refuse a version whose changes were not recorded, or whose rows are not rows of the schema that changes are
         read by."""
         table = self._snapshot.name
-        if not has_feed(metadata.configuration):
+        if not metadata.table_properties.change_data_feed:
             raise UnsupportedFeature(
                 f"table {table}: the changes of version {version} were not recorded: delta.enableChangeDataFeed was "
                 f"not on. Ask for later versions, or set the property for those to come",
@@ -137,7 +135,7 @@ class ChangePlan:
         """Refuse changes that were cleaned up. Of many files, young ones are not looked at: nobody may delete these."""
         old = list(files)
         if len(files) > _MOST_LOOKED_AT:
-            kept = property_interval(self._snapshot.properties, "delta.deletedFileRetentionDuration", timedelta(days=7))
+            kept = self._snapshot.metadata.table_properties.deleted_file_retention
             old = [one for one in files if one.timestamp < datetime.now(UTC) - kept]
         with ThreadPoolExecutor(_THREADS) as pool:
             sizes = pool.map(lambda one: self._directory.size(unquote(one.file.path)), old)

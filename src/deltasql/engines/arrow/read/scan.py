@@ -126,7 +126,7 @@ def split_into_tasks(snapshot: Snapshot) -> list[Snapshot]:
 def _check_features(snapshot: Snapshot) -> None:
     protocol = snapshot.protocol
     unknown = unsupported(protocol.reader_features or ())
-    if snapshot.properties.get("delta.columnMapping.mode", "none") != "none":
+    if snapshot.metadata.table_properties.column_mapping_mode != "none":
         unknown = (*unknown, "columnMapping")
     if unknown or protocol.min_reader_version > MAX_READER:
         what = ", ".join(unknown) or f"reader version {protocol.min_reader_version}"

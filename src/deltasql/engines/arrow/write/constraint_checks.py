@@ -43,12 +43,12 @@ def mask_of(holds: RowFilter, batch: pa.RecordBatch) -> pa.BooleanArray:
     return pa.repeat(mask, batch.num_rows) if isinstance(mask, pa.Scalar) else mask
 
 
-def row_checks(schema_string: str, configuration: Mapping[str, str], where: str | None, table: str) -> RowChecks | None:
+def row_checks(schema_string: str, constraints: Mapping[str, str], where: str | None, table: str) -> RowChecks | None:
     """The checks of a table's rows; None if one of them has to be asked of Spark."""
     struct = parse_struct(schema_string)
     if has_generated(struct):
         return None
-    rules = conditions(struct, configuration) + ([replacing(where)] if where is not None else [])
+    rules = conditions(struct, constraints) + ([replacing(where)] if where is not None else [])
     filters = [exact_filter(rule.sql, schema_string, table) for rule in rules]
     if None in filters:
         return None

@@ -25,6 +25,7 @@ from deltasql.engines.arrow.write.partition_rows import split
 from deltasql.protocol.actions import Add, Cdc, from_dict
 from deltasql.protocol.change_feed import CHANGE_TYPE, FOLDER
 from deltasql.protocol.partition_paths import encode_path, hive_directory
+from deltasql.protocol.properties import TableProperties
 from deltasql.protocol.schema import arrow_schema, loose_schema
 from deltasql.protocol.schema_fit import with_columns
 from deltasql.storage import Directory
@@ -49,7 +50,7 @@ class FilePlan:
     options: Mapping[str, str]
     schema_string: str
     partition_columns: tuple[str, ...]
-    properties: Mapping[str, str]
+    properties: TableProperties
     token: str
     target_size: int
     folder: str = ""
@@ -61,7 +62,7 @@ class FilePlan:
 
     @property
     def codec(self) -> str:
-        return _CODECS.get(self.properties.get("delta.parquet.compression.codec", "snappy").lower(), "snappy")
+        return _CODECS.get(self.properties.codec, "snappy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +77,12 @@ class _Layout:
 
 
 @lru_cache(maxsize=64)
-def _layout(schema_string: str, partition_columns: tuple[str, ...], num_indexed: int, columns: str | None) -> _Layout:
+def _layout(
+    schema_string: str, partition_columns: tuple[str, ...], num_indexed: int, stats_columns: tuple[str, ...] | None
+) -> _Layout:
     whole = arrow_schema(schema_string)
     schema = loose_schema(whole, partition_columns)
-    indexed = indexed_columns(whole, partition_columns, num_indexed, columns.split(",") if columns else None)
+    indexed = indexed_columns(whole, partition_columns, num_indexed, stats_columns)
     leaves = list(_leaves(schema))
     floats = tuple(path for path, _, kind in leaves if pa.types.is_floating(kind) and path in indexed)
     safe = [dotted for _, dotted, kind in leaves if not pa.types.is_floating(kind)]
@@ -110,9 +113,8 @@ class TableFiles:
     def __init__(self, plan: FilePlan) -> None:
         self._plan = plan
         self._directory = Directory(plan.location, plan.options)
-        num_indexed = int(plan.properties.get("delta.dataSkippingNumIndexedCols", "32"))
-        columns = plan.properties.get("delta.dataSkippingStatsColumns")
-        self._layout = _layout(plan.schema_string, plan.partition_columns, num_indexed, columns)
+        num_indexed, stats_columns = plan.properties.num_indexed_columns, plan.properties.stats_columns
+        self._layout = _layout(plan.schema_string, plan.partition_columns, num_indexed, stats_columns)
         self._unique = uuid4().hex[:12]
         self._open: dict[Values, _OpenFile] = {}
         self.count = 0

@@ -94,5 +94,5 @@ class Execution:
         struct = struct_type(list(self.fields.all))
         given = frame.schema[NEW].dataType.jsonValue() if NEW in frame.columns else struct
         fitted = fit(given, struct, name=snapshot.name)
-        asked = rules(fitted, snapshot.metadata.configuration, None)
+        asked = rules(fitted, snapshot.metadata.table_properties.constraints, None)
         return RowChanges(self.target, self.begin(), fitted, asked, self.report)
