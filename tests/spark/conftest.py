@@ -69,7 +69,7 @@ def lakes(embedded_lake: deltasql.Lake, session: SparkSession) -> Iterator[dict[
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """How the rows are read, and no other way."""
     if request.param == "index":
-        monkeypatch.setattr(snapshot_frame, "plain", _not_this_way)
+        monkeypatch.setattr(snapshot_frame, "read_plain", _not_this_way)
     elif request.param == "join":
         monkeypatch.setattr(plain_scan, "MOST_LITERALS", 1)
     return request.param

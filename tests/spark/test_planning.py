@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import pytest
 
@@ -132,7 +134,7 @@ class TestFallback:
     def fails(self, *_: Any) -> None:
         raise RuntimeError("another Spark")
 
-    def test_what_fails_is_only_noted(
+    def test_a_failing_fast_scan_warns_once_and_reads_the_same_rows(
         self,
         lakes: dict[str, deltasql.Lake],
         namespace: str,
@@ -143,16 +145,21 @@ class TestFallback:
         table = lake.create_table(f"{namespace}.t", "id BIGINT")
         with lake.begin() as tx:
             tx.stage(table, [file_of(table, IDS, "a.parquet")])
-        monkeypatch.setattr(file_index, "_index_class", self.fails)
+        monkeypatch.setattr(file_index, "_java_source", lambda: "this is not Java")
+        monkeypatch.setattr(file_index, "_compiled", WeakKeyDictionary())
+        monkeypatch.setattr(file_index, "_has_warned", threading.Event())
         with caplog.at_level(logging.DEBUG, logger="deltasql.engines.spark"):
-            assert ids(table.df()) == [1, 2]
-        assert "takes no file index: RuntimeError('another Spark')" in caplog.text
+            assert ids(table.df()) == ids(table.df()) == [1, 2]
+        failures = [record for record in caplog.records if "the fast scan failed" in record.message]
+        assert [record.levelno for record in failures] == [logging.WARNING, logging.DEBUG]
+        assert "CompileException" in failures[0].message
+        assert "spark.fast_scan" in failures[0].message
 
     @pytest.mark.parametrize("switch", ["configuration", "property"])
     def test_it_can_be_switched_off(
         self, lakes: dict[str, deltasql.Lake], namespace: str, monkeypatch: pytest.MonkeyPatch, switch: str
     ) -> None:
-        monkeypatch.setattr(snapshot_frame, "indexed", self.fails)
+        monkeypatch.setattr(snapshot_frame, "read_with_index", self.fails)
         lake = lakes["literals" if switch == "configuration" else "index"]
         properties = {"deltasql.spark.fast_scan": "off"} if switch == "property" else {}
         assert lake.create_table(f"{namespace}.t", "id BIGINT", properties=properties).df().count() == 0

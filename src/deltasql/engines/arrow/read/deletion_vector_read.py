@@ -99,7 +99,7 @@ def _inline(vector: DeletionVector, table: str) -> BitMap64:
 # --- Of a snapshot
 
 
-def parted(snapshot: Snapshot) -> tuple[Snapshot, Snapshot]:
+def split_by_vector(snapshot: Snapshot) -> tuple[Snapshot, Snapshot]:
     """A snapshot of the files that have no vector, and one of those that have."""
     marked = snapshot.files["deletion_vector"].is_valid()
     if not pc.any(marked).as_py():

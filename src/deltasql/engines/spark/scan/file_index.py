@@ -1,8 +1,8 @@
-"""The fast way to read a snapshot: Spark is handed the log's file list as a file index of its own kind.
+"""The fast scan: read a snapshot through a Spark file index that holds the log's file list.
 
-Nothing is listed, sizes are exact, and Spark leaves out partitions that a filter does not want. The index is a small
-Java class that Janino, which Spark ships for its own generated code, compiles once in the driver. It uses classes
-that Spark keeps to itself, so nothing depends on it: where it does not work, `plain` reads the same rows.
+Spark lists no directories, sizes are exact, and filters prune partitions. The index is a small Java class that Janino
+compiles once in the driver; Spark ships Janino for its generated code. The class uses Spark's internal API, so the scan
+is optional: where it fails, `plain_scan` reads the same rows.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import hashlib
 import json
 import logging
 import math
+import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
@@ -30,22 +31,45 @@ from deltasql.protocol.schema_fit import nullable
 _log = logging.getLogger(__name__)
 _CLASS = "deltasql.SnapshotFileIndex"
 _compiled: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+_has_warned = threading.Event()
 
 
-def indexed(
+def read_with_index(
     spark: SparkSession, files: SnapshotFiles, options: Mapping[str, str], *, numbered: bool = False
 ) -> DataFrame | None:
-    """The rows of a snapshot, or None where Spark does not take the index. With `numbered` their numbers in their files
-    come in the column `ROW`, and `_metadata` is not to be had."""
+    """Return the rows of a snapshot, or None if the session does not support the index. With `numbered`, the column
+    `ROW` holds the row numbers, and `_metadata` is not available."""
     if not is_classic(spark):
-        _log.debug("table %s: a Spark Connect session takes no file index", files.table)
+        _log.debug("table %s: Spark Connect sessions do not support the fast scan", files.table)
         return None
     try:
         return _read(spark, files, options, numbered=numbered)
     except Exception as error:
-        # Whatever it is, the other way does not depend on it.
-        _log.debug("table %s: Spark %s takes no file index: %r", files.table, spark.version, error)
+        # The plain scan does not depend on the cause, whatever it is.
+        _log.log(
+            _warning_level(),
+            "table %s: the fast scan failed on Spark %s, so the plain scan is used (%s: %s). Set spark.fast_scan to "
+            "off to skip the fast scan; later failures are logged at DEBUG level",
+            files.table,
+            spark.version,
+            type(error).__name__,
+            _reason(error),
+        )
         return None
+
+
+def _reason(error: Exception) -> str:
+    """Return the message of the Java exception behind an error, or else the error's own, in one line."""
+    java = getattr(error, "java_exception", None)
+    return str(java.toString() if java is not None else error).strip().partition("\n")[0]
+
+
+def _warning_level() -> int:
+    """Return WARNING for the first failure of the process, and DEBUG for all others."""
+    if _has_warned.is_set():
+        return logging.DEBUG
+    _has_warned.set()
+    return logging.WARNING
 
 
 def _read(spark: SparkSession, files: SnapshotFiles, options: Mapping[str, str], *, numbered: bool) -> DataFrame:
@@ -71,39 +95,41 @@ def _read(spark: SparkSession, files: SnapshotFiles, options: Mapping[str, str],
     rows = DataFrame(spark._jsparkSession.baseRelationToDataFrame(relation), spark)
     if not numbered:
         return rows
-    # One call: each Column that Python makes is several.
+    # One call into the JVM; each Column object would take several.
     return rows.selectExpr(*(quoted(field["name"]) for field in files.fields), f"{quoted(number)} AS {quoted(ROW)}")
 
 
 def _number_column(jvm: Any) -> str:
-    """The column that Spark fills with numbers of rows, and makes `_metadata.row_index` of. By its own name it costs
-    half as much: no struct is made."""
+    """Return the name of the internal column behind `_metadata.row_index`. Reading it directly costs half as much,
+    because Spark builds no struct."""
     format_ = jvm.org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat
     return str(format_.ROW_INDEX_TEMPORARY_COLUMN_NAME())
 
 
 def _struct(jvm: Any, fields: Sequence[Json]) -> Any:
-    """Everything nullable, as Spark makes it for files: where it believes that there is no null and a file has one, it
-    shows the value of another row."""
+    """Return fields as a JVM struct type in which everything is nullable: if Spark assumes that a column has no nulls
+    and a file has one, it returns the value of another row."""
     return jvm.org.apache.spark.sql.types.DataType.fromJson(json.dumps(nullable(struct_type(list(fields)))))
 
 
 def _index_class(spark: SparkSession) -> Any:
-    """The class, compiled once for each JVM."""
+    """Return the Java class, compiled once per JVM."""
     gateway = spark.sparkContext._gateway
     if gateway not in _compiled:
         jvm: Any = spark._jvm
         compiler = jvm.org.codehaus.janino.SimpleCompiler()
         compiler.setParentClassLoader(jvm.org.apache.spark.util.Utils.getSparkClassLoader())
-        compiler.cook(
-            resources.files("deltasql.engines.spark.scan").joinpath("SnapshotFileIndex.java").read_text("utf-8")
-        )
+        compiler.cook(_java_source())
         _compiled[gateway] = compiler.getClassLoader().loadClass(_CLASS)
     return _compiled[gateway]
 
 
+def _java_source() -> str:
+    return resources.files("deltasql.engines.spark.scan").joinpath("SnapshotFileIndex.java").read_text("utf-8")
+
+
 def pack(files: SnapshotFiles) -> str:
-    """The files as the index takes them: one text, because each call into the JVM takes its time."""
+    """Serialize the files to one string, because each call into the JVM is slow."""
     return "".join(f"{text}\0" for text in _texts(files))
 
 
@@ -120,7 +146,7 @@ def _texts(files: SnapshotFiles) -> Iterator[str]:
 
 
 def _text(value: Stored) -> str:
-    """A value as Java reads it."""
+    """Return a partition value in the syntax that Java parses."""
     match value:
         case bool():
             return str(value).lower()

@@ -1,4 +1,4 @@
-"""Data files as Spark addresses them: Hadoop's paths, and the URIs that it shows for them."""
+"""Convert the paths of data files to Hadoop paths, and to the URIs that Spark reports for them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from urllib.parse import unquote
 from deltasql.errors import ValidationError
 from deltasql.storage import is_local, local_path
 
-# What java.net.URI leaves as it is in a path: these, and all beyond ASCII but spaces and controls.
+# java.net.URI does not encode these in a path, nor characters beyond ASCII except spaces and controls.
 _PLAIN = frozenset(string.ascii_letters + string.digits + "/_-!.~'()*,;:$&+=@")
 _LAST_ASCII = 127
 _ENCODED = ("Zs", "Zl", "Zp", "Cc")
 _PATTERN = re.compile(r"[\\{}\[\]*?]")
-# Hadoop's own names for what object stores are called elsewhere.
+# Hadoop registers these stores under another scheme.
 _SCHEMES = {"s3": "s3a"}
 
 
 def hadoop_root(location: str) -> str:
-    """A table's location as a Hadoop path: nothing in it is encoded, and it names its file system."""
+    """Return a table's location as a Hadoop path, which has a scheme and no percent-encoding."""
     if is_local(location):
         return f"file:{local_path(location)}"
     scheme, _, rest = location.partition("://")
@@ -30,19 +30,19 @@ def hadoop_root(location: str) -> str:
 
 
 def hadoop_paths(location: str, paths: Iterable[str]) -> list[str]:
-    """The files of a log as Hadoop paths."""
+    """Return paths of the log as Hadoop paths."""
     root = hadoop_root(location)
     return [f"{root}/{unquote(path)}" for path in paths]
 
 
 def escaped(path: str) -> str:
-    """A Hadoop path that is no pattern, whatever characters it has: Spark Connect does not pass on the option that
-    says so. (A colon in what it takes for a pattern is an error of Hadoop's.)"""
+    """Escape the glob characters of a Hadoop path. Spark Connect drops the option that turns globbing off, and Hadoop
+    fails on a colon in a glob."""
     return _PATTERN.sub(r"\\\g<0>", path)
 
 
 def hadoop_uri(path: str) -> str:
-    """What `_metadata.file_path` says of a file: the Hadoop path as java.net.URI encodes it."""
+    """Return the value of `_metadata.file_path` for a file: its Hadoop path as java.net.URI encodes it."""
     scheme, colon, rest = path.partition(":")
     return scheme + colon + "".join(map(_encoded, rest))
 
@@ -54,7 +54,7 @@ def _encoded(character: str) -> str:
 
 
 def check_names(paths: Iterable[str], table: str) -> None:
-    """Refuse files that Spark takes for temporary ones: it reads them as empty, without a word."""
+    """Raise ValidationError for files that Spark takes for temporary ones and silently reads as empty."""
     for path in paths:
         name = unquote(path).rpartition("/")[2]
         if name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_"):

@@ -1,9 +1,9 @@
-"""How Spark looks at the files that it is told to read.
+"""Speed up how Spark lists the files of a plain scan.
 
-It starts a task for each of more than 32 files: seconds for a hundred, most of a minute for ten thousand. The settings
-that change this are the session's, so they are the user's again as soon as the read is planned; only one read at a
-time borrows them, because the second would take what the first has set for the user's own. Where a session does not
-allow it, the read takes its time.
+For more than 32 files Spark starts a task per file: seconds for a hundred files, most of a minute for ten thousand. The
+settings that change this belong to the user's session, so they are restored as soon as the read is planned. A lock
+allows one read at a time to change them, because a second one would save the first one's setting as the user's. In a
+session that rejects the setting, the read is slower.
 """
 
 from __future__ import annotations
@@ -17,26 +17,29 @@ from pyspark.sql import SparkSession
 
 THRESHOLD = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 PARALLELISM = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
-# A local disk answers the driver at once. A store takes a round trip for each file: a few tasks share them.
+# The driver lists local files fast. Each file of an object store costs a round trip, which a few tasks share.
 _LOCAL = (THRESHOLD, "1000000")
 _REMOTE = (PARALLELISM, "64")
 _FEW = 32
 _log = logging.getLogger(__name__)
-_one_at_a_time = threading.Lock()
+_lock = threading.Lock()
 
 
 @contextmanager
 def quick_listing(spark: SparkSession, root: str, files: int) -> Iterator[None]:
-    """Let Spark look at files below a root without a task for each."""
+    """Let Spark list files below a root without a task for each, while the context lasts."""
     if files <= _FEW:
         yield
         return
     key, value = _LOCAL if root.startswith("file:") else _REMOTE
-    with _one_at_a_time, ExitStack() as later:
+    with _lock, ExitStack() as restore:
         try:
-            own = spark.conf.getAll.get(key)
+            before = spark.conf.getAll.get(key)
             spark.conf.set(key, value)
-            later.callback(spark.conf.unset, key) if own is None else later.callback(spark.conf.set, key, own)
+            if before is None:
+                restore.callback(spark.conf.unset, key)
+            else:
+                restore.callback(spark.conf.set, key, before)
         except Exception as error:
-            _log.debug("%s cannot be set in this session: %r", key, error)
+            _log.debug("the session rejects the setting %s: %r", key, error)
         yield

@@ -1,8 +1,8 @@
-"""A snapshot by Spark's public API alone: what works on every session, Spark Connect included.
+"""The plain scan: read a snapshot through Spark's public API only, on every session, Spark Connect included.
 
-Spark reads exactly the files that it is told to, by a schema that it is told too. Partition values come from the log:
-few of them as literals, one read for each, so that a filter leaves whole reads out; many by a join on the files' names.
-Every column is nullable, as Spark makes it for files.
+Spark reads an explicit list of files with an explicit schema. Partition values come from the log: with few partitions
+as literals, one read per partition, so that filters prune whole reads; with many through a join on the file's URI.
+Every column is nullable, as in every file source of Spark.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyspark.sql.types import DataType, StructType
 
 from deltasql.engines.spark.scan.hadoop_paths import escaped, hadoop_uri
 from deltasql.engines.spark.scan.listing_settings import quick_listing
-from deltasql.engines.spark.scan.row_ids import FILE, ROW, URI_FIELDS, file_id, places
+from deltasql.engines.spark.scan.row_ids import FILE, ROW, URI_FIELDS, file_id, row_id_columns
 from deltasql.engines.spark.scan.scan_files import Partition, SnapshotFiles
 from deltasql.engines.spark.session import is_classic
 from deltasql.protocol.constraints import quoted
@@ -26,26 +26,28 @@ from deltasql.protocol.schema import struct_type
 from deltasql.protocol.schema_fit import nullable
 
 MOST_LITERALS = 20
-"""Each partition costs a read to plan; from some number on, one join is cheaper."""
+"""Up to this number of partitions, a read per partition is cheaper to plan than a join."""
 
-_OPTIONS = {"recursiveFileLookup": "true"}  # no partition values from directories
+_OPTIONS = {"recursiveFileLookup": "true"}  # takes no partition values from directories
 
 
-def plain(spark: SparkSession, files: SnapshotFiles, options: Mapping[str, str], *, row_ids: bool = False) -> DataFrame:
-    """The rows of a snapshot, with the places where they lie if those are asked for."""
+def read_plain(
+    spark: SparkSession, files: SnapshotFiles, options: Mapping[str, str], *, row_ids: bool = False
+) -> DataFrame:
+    """Return the rows of a snapshot, with their row ids if `row_ids` is set."""
     schema = StructType.fromJson(nullable(struct_type(files.read_fields())))
     if not files.partitions:
         empty = spark.createDataFrame([], StructType([*schema, *URI_FIELDS]) if row_ids else schema)
         return empty.withColumn(FILE, file_id(F.col(FILE))) if row_ids else empty
-    reading = _Reading(spark, files, schema, {**options, **_OPTIONS}, row_ids=row_ids)
+    scan = _PlainScan(spark, files, schema, {**options, **_OPTIONS}, row_ids=row_ids)
     with quick_listing(spark, files.root, files.num_files):
-        found = reading.by_literals() if len(files.partitions) <= MOST_LITERALS else reading.by_join()
-        _ = found.schema  # a Connect session looks at the files now, and not before
-    return found
+        rows = scan.with_literals() if len(files.partitions) <= MOST_LITERALS else scan.with_join()
+        _ = rows.schema  # makes a Connect session list the files now
+    return rows
 
 
-class _Reading:
-    """Both ways to the rows of a table."""
+class _PlainScan:
+    """The two plans of a plain scan."""
 
     def __init__(
         self,
@@ -67,32 +69,32 @@ class _Reading:
             for field in files.partition_fields
         ]
 
-    def by_literals(self) -> DataFrame:
-        """One read for each partition, with its values as literals."""
-        return reduce(lambda one, other: one.union(other), map(self._of_partition, self._partitions))
+    def with_literals(self) -> DataFrame:
+        """Return the union of one read per partition, with the partition's values as literals."""
+        return reduce(lambda left, right: left.union(right), map(self._read_partition, self._partitions))
 
-    def _of_partition(self, partition: Partition) -> DataFrame:
+    def _read_partition(self, partition: Partition) -> DataFrame:
         values = zip(self._columns, partition.values, strict=True)
-        return self._in_order(self._read(partition.paths), {c.name: c.typed(F.lit(value)) for c, value in values})
+        return self._in_table_order(self._read(partition.paths), {c.name: c.typed(F.lit(value)) for c, value in values})
 
-    def by_join(self) -> DataFrame:
-        """One read of everything; each row finds the values of its file."""
+    def with_join(self) -> DataFrame:
+        """Return one read of all files, joined with the partition values of each file."""
         key, values = self._free_name("file"), self._free_name("values")
         data = self._read([path for partition in self._partitions for path in partition.paths], key)
         joined = data.join(F.broadcast(self._lookup(key, values)), key, "left")
         unknown = F.raise_error(F.concat(F.lit("no partition values are known for "), F.col(key)))
-        found = {
-            c.name: F.when(F.col(values).isNull(), unknown).otherwise(F.col(values).getField(f"c{place}"))
-            for place, c in enumerate(self._columns)
+        partition_values = {
+            c.name: F.when(F.col(values).isNull(), unknown).otherwise(F.col(values).getField(f"c{index}"))
+            for index, c in enumerate(self._columns)
         }
-        return self._in_order(joined, found)
+        return self._in_table_order(joined, partition_values)
 
     def _lookup(self, key: str, values: str) -> DataFrame:
-        """The partition values of every file, by its URI."""
+        """Return the partition values of every file by its URI."""
         uris = [hadoop_uri(path) for partition in self._partitions for path in partition.paths]
         stored = {
-            f"c{place}": pa.array([p.values[place] for p in self._partitions for _ in p.paths], c.storage)
-            for place, c in enumerate(self._columns)
+            f"c{index}": pa.array([p.values[index] for p in self._partitions for _ in p.paths], c.storage)
+            for index, c in enumerate(self._columns)
         }
         table = self._spark.createDataFrame(pa.table({key: uris, **stored}))
         typed = [c.typed(F.col(name)).alias(name) for name, c in zip(stored, self._columns, strict=True)]
@@ -110,21 +112,21 @@ class _Reading:
             rows = reader.option("__globPaths__", "false").parquet(*paths)
         else:
             rows = reader.parquet(*map(escaped, paths))
-        more = places(rows) if self._row_ids else []
+        extra = row_id_columns(rows) if self._row_ids else []
         if uri is not None:
-            more.append(rows.metadataColumn("_metadata").getField("file_path").alias(uri))
-        return rows.select("*", *more) if more else rows
+            extra.append(rows.metadataColumn("_metadata").getField("file_path").alias(uri))
+        return rows.select("*", *extra) if extra else rows
 
-    def _in_order(self, data: DataFrame, found: Mapping[str, Column]) -> DataFrame:
-        """All columns in the table's order; partition columns are nullable too, whatever they hold at the moment."""
+    def _in_table_order(self, data: DataFrame, partition_values: Mapping[str, Column]) -> DataFrame:
+        """Return all columns in the table's order; partition columns are nullable too, whatever values they have."""
         ids = [F.col(FILE), F.col(ROW)] if self._row_ids else []
-        if not found:
+        if not partition_values:
             return data.select(*(F.col(quoted(field.name)) for field in self._schema), *ids) if ids else data
-        always = F.lit(1) == F.lit(1)  # known to be true when the plan is optimized, and not before
+        always = F.lit(1) == F.lit(1)  # folded by the optimizer, after the analyzer took the column for nullable
         return data.select(
             *(
-                F.when(always, found[field.name]).alias(field.name, metadata=field.metadata)
-                if field.name in found
+                F.when(always, partition_values[field.name]).alias(field.name, metadata=field.metadata)
+                if field.name in partition_values
                 else F.col(quoted(field.name))
                 for field in self._schema
             ),
@@ -134,7 +136,7 @@ class _Reading:
 
 @dataclass(frozen=True, slots=True)
 class _PartitionColumn:
-    """A partition column: how its values are handed to Spark, and what makes them values of its type there."""
+    """A partition column: the Arrow type that carries its values to Spark, and the cast to its type there."""
 
     name: str
     kind: str
@@ -145,7 +147,7 @@ class _PartitionColumn:
         return _STORAGE.get(self.kind.partition("(")[0], pa.string())
 
     def typed(self, stored: Column) -> Column:
-        """The value of what `core.partition_values` gives, the same in every time zone of a session."""
+        """Return a value of `protocol.partition_values` in the column's type, independent of the session time zone."""
         match self.kind:
             case "date":
                 return F.date_from_unix_date(stored.cast("int"))

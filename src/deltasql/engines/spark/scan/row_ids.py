@@ -1,6 +1,6 @@
-"""Where a row lies: the columns that name its file, by a hash of Hadoop's URI, and its number in there.
+"""Row ids: the columns that hold a row's file, as a hash of its Hadoop URI, and its row number in that file.
 
-A URI is long and there may be many rows: they are shuffled and held with eight bytes instead.
+A hash takes eight bytes where a URI takes hundreds, which matters when many rows are shuffled.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from pyspark.sql.types import LongType, StringType, StructField
 from deltasql.engines.row_change import FILE, ROW
 
 URI_FIELDS = (StructField(FILE, StringType()), StructField(ROW, LongType()))
-"""Places as Python workers tell them: the file by its URI."""
+"""The row id columns as Python workers return them: the file as its URI."""
 
 
-def places(rows: DataFrame) -> list[Column]:
-    """Both, of a scan of Spark's own."""
+def row_id_columns(rows: DataFrame) -> list[Column]:
+    """Return both columns for a native scan of Spark."""
     metadata = rows.metadataColumn("_metadata")
     return [file_id(metadata.getField("file_path")).alias(FILE), metadata.getField("row_index").alias(ROW)]
 
 
 def file_id(uri: Column) -> Column:
-    """What stands for a file."""
+    """Return the id of a file from its URI."""
     return F.xxhash64(uri)
 
 
-__all__ = ["FILE", "ROW", "URI_FIELDS", "file_id", "places"]
+__all__ = ["FILE", "ROW", "URI_FIELDS", "file_id", "row_id_columns"]

@@ -1,4 +1,4 @@
-"""What a snapshot has for Spark to read: files by partition, their addresses, and the schema. Knows no session."""
+"""The files of a snapshot as Spark reads them: grouped by partition, with Hadoop paths and the schema. No session."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from deltasql.store import Snapshot
 Json = dict[str, Any]
 
 READ_OPTIONS = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
-"""A file that is not there, or not whole, is an error whatever the session says: its rows are part of the snapshot."""
+"""A missing or damaged file is an error whatever the session's settings are: its rows belong to the snapshot."""
 
-_FILLED_IN = "EXISTS_DEFAULT"
+_EXISTS_DEFAULT = "EXISTS_DEFAULT"
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Files that have their partition values in common."""
+    """Files with the same partition values."""
 
     values: tuple[Stored, ...]
     paths: list[str] = field(default_factory=list)
@@ -46,7 +46,7 @@ class SnapshotFiles:
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> SnapshotFiles:
-        """The files of a snapshot that Spark can read whole; any other is refused."""
+        """Return the files of a snapshot. Raise if Spark cannot read the table, or would skip one of its files."""
         check_readable(snapshot.protocol, snapshot.name)
         _check_files(snapshot)
         fields = tuple(json.loads(snapshot.metadata.schema_string)["fields"])
@@ -56,25 +56,25 @@ class SnapshotFiles:
 
     @property
     def partition_columns(self) -> tuple[str, ...]:
-        """Their names, in order."""
+        """Return the names of the partition columns, in order."""
         return tuple(field["name"] for field in self.partition_fields)
 
     @property
     def num_files(self) -> int:
-        """Over all partitions."""
+        """Return the number of files in all partitions."""
         return sum(len(partition.paths) for partition in self.partitions)
 
     def read_fields(self) -> list[Json]:
-        """The schema to read with. Spark would fill a column that a file lacks with what this key says; the rows of
-        a Delta table have null there."""
-        return [{**f, "metadata": _without(f.get("metadata") or {}, _FILLED_IN)} for f in self.fields]
+        """Return the fields of the schema to read with, without existence defaults: Spark would fill a column that a
+        file lacks with the default, but in a Delta table its value is null."""
+        return [{**f, "metadata": _without(f.get("metadata") or {}, _EXISTS_DEFAULT)} for f in self.fields]
 
 
 def altered_fields(schema_string: str) -> list[Json]:
-    """The fields of a schema that `SnapshotFiles.read_fields` has otherwise."""
-    if _FILLED_IN not in schema_string:
+    """Return the fields of a schema that `SnapshotFiles.read_fields` changes."""
+    if _EXISTS_DEFAULT not in schema_string:
         return []
-    return [f for f in json.loads(schema_string)["fields"] if _FILLED_IN in (f.get("metadata") or {})]
+    return [f for f in json.loads(schema_string)["fields"] if _EXISTS_DEFAULT in (f.get("metadata") or {})]
 
 
 def _without(metadata: Json, key: str) -> Json:
@@ -88,8 +88,8 @@ def _check_files(snapshot: Snapshot) -> None:
     if empty.num_rows:
         path = empty["path"][0].as_py()
         raise ValidationError(
-            f"table {snapshot.name}: file {path!r} has no bytes by the log, so it is no Parquet file, and Spark would "
-            f"skip it: remove it from the table, or add it again with its size",
+            f"table {snapshot.name}: file {path!r} has size 0 in the log, so Spark would skip it: remove it from the "
+            f"table, or add it again with its size",
             table=snapshot.name,
             table_id=snapshot.table_id,
             value=path,
@@ -98,22 +98,22 @@ def _check_files(snapshot: Snapshot) -> None:
 
 def _partitions(snapshot: Snapshot, columns: Sequence[Json]) -> tuple[Partition, ...]:
     files = snapshot.files
-    found: dict[tuple[str | None, ...], Partition] = {}
+    partitions: dict[tuple[str | None, ...], Partition] = {}
     texts = _texts(files, [column["name"] for column in columns])
     paths = hadoop_paths(snapshot.location, files["path"].to_pylist())
     sizes, times = files["size"].to_pylist(), files["modification_time"].to_pylist()
     for key, path, size, time in zip(texts, paths, sizes, times, strict=True):
-        partition = found.get(key)
+        partition = partitions.get(key)
         if partition is None:
-            partition = found[key] = Partition(_values(key, columns, snapshot.name))
+            partition = partitions[key] = Partition(_values(key, columns, snapshot.name))
         partition.paths.append(path)
         partition.sizes.append(size)
         partition.times.append(time)
-    return tuple(found.values())
+    return tuple(partitions.values())
 
 
 def _texts(files: pa.Table, columns: Sequence[str]) -> list[tuple[str | None, ...]]:
-    """The partition values of each file, as the log has them."""
+    """Return the partition values of each file as stored in the log."""
     if not columns:
         return [()] * files.num_rows
     values = files["partition_values"].combine_chunks()

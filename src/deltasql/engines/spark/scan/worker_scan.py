@@ -1,6 +1,6 @@
-"""Object stores that Spark has no file system for: its Python workers read the files, as `Table.arrow` does.
+"""Read the files of object stores that Spark has no file system for: its Python workers run the Arrow scan.
 
-Spark's wheel knows local files and HDFS. With the jars of a store's file system on the session, Spark reads natively.
+Spark's wheel supports local files and HDFS only. With the jars of a store's file system, Spark reads natively.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _log = logging.getLogger(__name__)
 
 
 def has_file_system(spark: SparkSession, location: str, options: Mapping[str, str]) -> bool:
-    """Has the session a file system for a location? Of a Connect session nobody can tell: it is taken to have one
-    unless there are options that only deltasql knows."""
+    """Return whether the session has a file system for a location. A Connect session cannot be inspected, so it counts
+    as having one unless there are storage options, which it does not receive."""
     if is_local(location):
         return True
     if not is_classic(spark):
@@ -40,7 +40,7 @@ def has_file_system(spark: SparkSession, location: str, options: Mapping[str, st
         jvm, configuration = gateway._jvm, gateway._jsc.hadoopConfiguration()
         jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, configuration)
     except Exception as error:
-        # Whatever the gateway raises, the other way does not depend on it.
+        # Reading by workers does not depend on the cause, whatever it is.
         _log.debug("Spark has no file system for %s: %r", location, error)
         return False
     return True
@@ -49,10 +49,10 @@ def has_file_system(spark: SparkSession, location: str, options: Mapping[str, st
 def read_by_workers(
     spark: SparkSession, snapshot: Snapshot, options: Mapping[str, str], *, row_ids: bool = False
 ) -> DataFrame:
-    """The rows of a snapshot, with the places where they lie if those are asked for."""
+    """Return the rows of a snapshot, with their row ids if `row_ids` is set."""
     schema = StructType.fromJson(nullable(parse_struct(snapshot.metadata.schema_string)))
     schema = StructType([*schema, *URI_FIELDS]) if row_ids else schema
-    tasks = split_into_tasks(replace(snapshot, predicate=None))  # rows are chosen by Spark
+    tasks = split_into_tasks(replace(snapshot, predicate=None))  # Spark filters the rows
     if tasks:
         numbers = spark.range(0, len(tasks), 1, len(tasks))
         read = read_rows_with_ids if row_ids else read_rows
