@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
-from http.client import HTTPException
 
 import msgspec
 
@@ -44,6 +42,9 @@ class Alerts:
 
 
 def _post(webhook: str, table: MirroredTable, failure: MirrorFailure) -> None:
+    import urllib.request
+    from http.client import HTTPException
+
     event = {
         "event": "mirror_conflict" if isinstance(failure, MirrorConflict) else "mirror_failed",
         "table": table.name,

@@ -1,84 +1,55 @@
-"""What operators watch, in Prometheus' form."""
+"""Metrics of publishing, in the text format of Prometheus."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
-
 if TYPE_CHECKING:
-    from prometheus_client import Metric
-
+    from deltasql.mirror.prometheus_metrics import PrometheusMetrics
     from deltasql.store.outbox import Outbox
-
-_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
 class Metrics:
-    """Counters of this process, and the lag of every table as the database has it when it is asked."""
+    """Counters of this process, and the lag of every table, read from the database at each scrape."""
 
     def __init__(self, outbox: Outbox) -> None:
-        self._registry = CollectorRegistry()
-        self._registry.register(_Lag(outbox))
-        self._publish = Histogram(
-            "mirror_publish_seconds", "Time to publish one version.", registry=self._registry, buckets=_BUCKETS
-        )
-        self._checkpoint = Histogram(
-            "mirror_checkpoint_seconds", "Time to write one checkpoint.", registry=self._registry, buckets=_BUCKETS
-        )
-        self._published = Counter("mirror_published", "Versions published.", registry=self._registry)
-        self._failures = Counter("mirror_failures", "Attempts to publish that failed.", registry=self._registry)
-        self._conflicts = Counter(
-            "mirror_conflicts", "Attempts that found another commit in place.", registry=self._registry
-        )
-        self._checkpoint_failures = Counter(
-            "mirror_checkpoint_failures", "Checkpoints that could not be written.", registry=self._registry
-        )
+        self._outbox = outbox
+
+    @cached_property
+    def _prometheus(self) -> PrometheusMetrics:
+        from deltasql.mirror.prometheus_metrics import PrometheusMetrics  # loads an HTTP server and client
+
+        return PrometheusMetrics(self._outbox)
 
     def text(self) -> str:
-        """All of them, for a scrape."""
-        return generate_latest(self._registry).decode()
+        """Return all metrics for a scrape."""
+        return self._prometheus.text()
 
     @contextmanager
     def publishing(self) -> Iterator[None]:
-        with self._publish.time():
+        """Measure the time to publish one version."""
+        with self._prometheus.publish_seconds.time():
             yield
 
     @contextmanager
     def checkpointing(self) -> Iterator[None]:
-        with self._checkpoint.time():
+        """Measure the time to write one checkpoint."""
+        with self._prometheus.checkpoint_seconds.time():
             yield
 
     def published(self, count: int) -> None:
-        self._published.inc(count)
+        """Count published versions."""
+        self._prometheus.published.inc(count)
 
     def failed(self, *, conflict: bool) -> None:
-        self._failures.inc()
+        """Count a failed attempt to publish."""
+        self._prometheus.failures.inc()
         if conflict:
-            self._conflicts.inc()
+            self._prometheus.conflicts.inc()
 
     def checkpoint_failed(self) -> None:
-        self._checkpoint_failures.inc()
-
-
-class _Lag(Collector):
-    def __init__(self, outbox: Outbox) -> None:
-        self._outbox = outbox
-
-    def describe(self) -> Iterable[Metric]:
-        return []
-
-    def collect(self) -> Iterable[Metric]:
-        seconds = GaugeMetricFamily("mirror_lag_seconds", "Age of the oldest open version.", labels=["table"])
-        versions = GaugeMetricFamily("mirror_lag_versions", "Versions not published yet.", labels=["table"])
-        failed = GaugeMetricFamily("mirror_failed", "1 if publishing has failed for good.", labels=["table"])
-        for status in self._outbox.status():
-            if status.mode != "off":
-                seconds.add_metric([status.table], status.lag_seconds)
-                versions.add_metric([status.table], status.lag_versions)
-                failed.add_metric([status.table], float(status.status == "FAILED"))
-        return [seconds, versions, failed]
+        """Count a checkpoint that could not be written."""
+        self._prometheus.checkpoint_failures.inc()

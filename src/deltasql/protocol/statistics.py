@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
+from deltasql.expressions.arrow_values import array_of, scalar_of
 from deltasql.expressions.bounds import (
     BOOL,
     DATE,
@@ -54,11 +55,10 @@ __all__ = [
 _PIECE_ROWS = 65_536
 _SLOW_ROWS = 512
 _MIN_BLOCK = 1 << 20
-# Typed once: pyarrow looks for pandas whenever it has to infer a type.
-_ZERO = pa.scalar(0, INT)
-_FALSE = pa.scalar(False, BOOL)
-_NO_STATS, _OPEN, _CLOSE, _NOTHING = (pa.scalar(text, STRING) for text in ("null", '{"stats":', "}\n", ""))
-_MILLISECOND = pa.scalar(1000, pa.duration("us"))
+_ZERO = scalar_of(0, INT)
+_FALSE = scalar_of(False, BOOL)
+_NO_STATS, _OPEN, _CLOSE, _NOTHING = array_of(["null", '{"stats":', "}\n", ""], STRING)
+_MILLISECOND = scalar_of(1000, pa.int64()).cast(pa.duration("us"))
 _ZONES = rf"(?:Z|{OFFSET_PATTERN})$"
 # Some writers print a decimal from a double that they divided by a power of ten: four roundings with ours.
 _DECIMAL_ERROR = 2.0**-49

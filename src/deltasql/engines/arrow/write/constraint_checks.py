@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltasql.engines.arrow.write.align import check_not_null, violation
 from deltasql.errors import UnsupportedFeature, ValidationError
-from deltasql.expressions.row_filter import RowFilter
 from deltasql.protocol.constraints import Constraint, conditions, has_generated, replacing
 from deltasql.protocol.schema import arrow_schema
 from deltasql.protocol.schema_fit import parse_struct
+
+if TYPE_CHECKING:
+    from deltasql.expressions.row_filter import RowFilter
 
 _SHOWN = 3
 

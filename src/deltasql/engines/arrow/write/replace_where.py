@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,10 +12,12 @@ import pyarrow.compute as pc
 from deltasql.engines.arrow.read.scan import scan
 from deltasql.engines.arrow.write.constraint_checks import mask_of
 from deltasql.engines.arrow.write.file_writer import FilePlan, TableFiles
-from deltasql.expressions.row_filter import RowFilter
 from deltasql.protocol.actions import Add
 from deltasql.protocol.partition_values import partition_scalar
 from deltasql.store import Snapshot
+
+if TYPE_CHECKING:
+    from deltasql.expressions.row_filter import RowFilter
 
 
 @dataclass(frozen=True, slots=True)
