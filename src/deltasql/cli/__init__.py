@@ -1,1 +1,1 @@
-"""The command line: opens a lake, asks it, shows the answer."""
+"""The command line: one module per group of commands."""

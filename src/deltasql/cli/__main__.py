@@ -1,4 +1,4 @@
-"""`python -m deltasql.cli`."""
+"""Run the command line with `python -m deltasql.cli`."""
 
 from deltasql.cli.main import cli
 

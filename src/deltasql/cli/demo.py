@@ -1,5 +1,5 @@
-"""The tour: rows into three tables in one transaction, a failure that leaves none of them changed, a conflict, and what
-everybody reads afterwards."""
+"""The demo: commit rows to three tables in one transaction, fail in a second one, cause a conflict, and read the result
+with every installed engine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 import pyarrow as pa
 
-from deltasql.cli.render import show_rows, size
+from deltasql.cli.render import pick, show_rows, size
 from deltasql.errors import ConstraintViolation, VersionConflict
 from deltasql.lake import Lake, Table
 from deltasql.operations.commit import SqlTxnLogWriter
@@ -37,44 +37,44 @@ _TABLES = {
 
 
 def run(lake: Lake, *, keep: bool) -> None:
-    """Run the tour on a lake."""
-    _step(f"PostgreSQL is running; the log of every table lives in it ({lake!r})")
-    tables = _create(lake)
+    """Run the demo on a lake; drop its tables at the end unless `keep` is set."""
+    _step(f"PostgreSQL is running and holds the log of every table ({lake!r})")
+    tables = _create_tables(lake)
     try:
-        _commit_together(lake)
-        _fail_in_the_middle(lake, tables)
-        _conflict(lake, tables["demo.labels"])
-        _read(tables)
-        _look(lake, tables["demo.features"])
-        _published(lake, tables["demo.features"])
+        _commit_three_tables(lake)
+        _fail_transaction(lake, tables)
+        _cause_conflict(lake, tables["demo.labels"])
+        _read_with_engines(tables)
+        _show_log(lake, tables["demo.features"])
+        _show_published_log(lake, tables["demo.features"])
     finally:
         if not keep:
-            _drop(lake)
+            _drop_tables(lake)
 
 
 def _step(text: str) -> None:
     click.secho(f"\n• {text}", bold=True)
 
 
-def _create(lake: Lake) -> dict[str, Table]:
-    _drop(lake)
-    _step("Three tables, partitioned by day; each begins at version 0")
+def _create_tables(lake: Lake) -> dict[str, Table]:
+    _drop_tables(lake)
+    _step("Create three tables, partitioned by day; each starts at version 0")
     tables = {name: lake.create_table(name, ddl, partition_by=["day"]) for name, ddl in _TABLES.items()}
     for table in tables.values():
         click.echo(f"  {table.name}  version {table.version}  {table.location}")
     return tables
 
 
-def _drop(lake: Lake) -> None:
+def _drop_tables(lake: Lake) -> None:
     for info in lake.tables():
         if info.name in _TABLES:
             lake.drop_table(info.name, purge=True)
 
 
-def _commit_together(lake: Lake) -> None:
+def _commit_three_tables(lake: Lake) -> None:
     spark = _spark(lake)
     engine = f"Spark {spark.version}" if spark else "Arrow (pyspark is not installed)"
-    _step(f"One transaction over all three, rows by {engine}: they become visible together, or not at all")
+    _step(f"Write to all three tables in one transaction with {engine}: all rows become visible at once")
     users = spark.range(_USERS) if spark else None
     began = time.perf_counter()
     with lake.begin(author="nightly", message="features, labels and metrics of January") as tx:
@@ -84,22 +84,22 @@ def _commit_together(lake: Lake) -> None:
     click.echo(f"  transaction {tx.id} took {spent:.1f} s: {tx.versions}")
 
 
-def _fail_in_the_middle(lake: Lake, tables: dict[str, Table]) -> None:
-    _step("A transaction that fails half-way: features are written, then a label is refused")
+def _fail_transaction(lake: Lake, tables: dict[str, Table]) -> None:
+    _step("Fail in a transaction: features are written, then a label violates a constraint")
     features, labels = tables["demo.features"], tables["demo.labels"]
     before = features.version, labels.version
     day = pa.array([date(2026, 2, 1)])
     try:
         with lake.begin(author="nightly") as tx:
             tx.write(features, pa.table({"user_id": [_USERS], "score": [0.5], "day": day}))
-            seen = tx.arrow(features, where=f"user_id = {_USERS}", columns=["user_id"]).num_rows
-            click.echo(f"  the transaction sees its own row: {seen}; others see {_count(features, _USERS)}")
-            nobody = pa.array([None], pa.int64())
-            tx.write(labels, pa.table({"user_id": nobody, "label": ["whose?"], "day": day}))
+            own = tx.arrow(features, where=f"user_id = {_USERS}", columns=["user_id"]).num_rows
+            click.echo(f"  rows of the new user inside the transaction: {own}; outside: {_count(features, _USERS)}")
+            no_user = pa.array([None], pa.int64())
+            tx.write(labels, pa.table({"user_id": no_user, "label": ["group 0"], "day": day}))
     except ConstraintViolation as error:
         click.echo(f"  {type(error).__name__}: {error}")
     same = (features.version, labels.version) == before
-    click.echo(f"  both tables are {'as they were' if same else 'CHANGED'}: versions {before[0]} and {before[1]}")
+    click.echo(f"  both tables are {'unchanged' if same else 'CHANGED'}: versions {before[0]} and {before[1]}")
 
 
 def _count(table: Table, user: int) -> int:
@@ -124,26 +124,26 @@ def _arrow_rows(name: str) -> pa.Table:
     return pa.table({**columns[name], "day": days})
 
 
-def _file() -> Add:
-    """A file that a writer would have written."""
+def _staged_file() -> Add:
+    """Return the add action of a file that another writer could have written."""
     return Add("day=2026-02-01/part-0.parquet", 48_213, time.time_ns() // 1_000_000, {"day": "2026-02-01"})
 
 
-def _read(tables: dict[str, Table]) -> None:
+def _read_with_engines(tables: dict[str, Table]) -> None:
     table = tables["demo.features"]
-    _step(f"The same rows of {table.name} for everybody; other engines read the published _delta_log, unmodified")
+    _step(f"Read {table.name} with every installed engine; other engines read the published _delta_log")
     for name, count in _counts(table).items():
         click.echo(f"  {name:<32} {count:>8,} rows")
     if importlib.util.find_spec("deltalake") is not None:
         import deltalake
 
-        ours = {name: one.version for name, one in tables.items()}
-        theirs = {name: deltalake.DeltaTable(one.location).version() for name, one in tables.items()}
-        click.echo(f"  versions that delta-rs sees: {theirs}{' (the same)' if theirs == ours else f', not {ours}'}")
+        expected = {name: one.version for name, one in tables.items()}
+        read = {name: deltalake.DeltaTable(one.location).version() for name, one in tables.items()}
+        click.echo(f"  versions read by delta-rs: {read}{' (the same)' if read == expected else f', not {expected}'}")
 
 
 def _counts(table: Table) -> dict[str, int]:
-    """How many rows each engine that is installed sees."""
+    """Return the number of rows that each installed engine reads."""
     counts = {"deltasql, Arrow": table.arrow(columns=["day"]).num_rows}
     if importlib.util.find_spec("pyspark") is not None:
         counts["deltasql, Spark"] = table.df().count()
@@ -163,34 +163,34 @@ def _duckdb_count(location: str) -> int:
     with duckdb.connect(config={"autoinstall_known_extensions": "false"}) as connection:
         files = Path(extension.__file__).parent.rglob("delta.duckdb_extension")
         connection.load_extension(str(next(files)))
-        found = connection.execute("SELECT count(*) FROM delta_scan(?)", [location]).fetchone()
-        return int(found[0]) if found else 0
+        row = connection.execute("SELECT count(*) FROM delta_scan(?)", [location]).fetchone()
+        return int(row[0]) if row else 0
 
 
-def _conflict(lake: Lake, table: Table) -> None:
-    _step("A strict writer that believes the table is one version behind")
+def _cause_conflict(lake: Lake, table: Table) -> None:
+    _step("Cause a conflict: a writer commits version 1, which exists already")
     try:
-        SqlTxnLogWriter(lake.store).commit(table.id, 1, [_file()], CommitInfo("WRITE"))
+        SqlTxnLogWriter(lake.store).commit(table.id, 1, [_staged_file()], CommitInfo("WRITE"))
     except VersionConflict as conflict:
         click.echo(f"  VersionConflict: {conflict}")
 
 
-def _look(lake: Lake, table: Table) -> None:
-    _step(f"The history of {table.name}")
+def _show_log(lake: Lake, table: Table) -> None:
+    _step(f"Show the history of {table.name}")
     fields = ("version", "timestamp", "operation", "committer", "message")
-    show_rows([{k: v for k, v in asdict(e).items() if k in fields} for e in table.history()], as_json=False, empty="")
-    _step("Its files for one day, from the log alone: t.files(where=\"day = '2026-01-31'\")")
-    found = table.files(where="day = '2026-01-31'").select(["path", "size", "partition_values"]).to_pylist()
-    show_rows(found, as_json=False, empty="")
-    _step(f"One consistent point over all tables: {dict(lake.snapshot().versions)}")
+    show_rows(pick([asdict(entry) for entry in table.history()], fields), as_json=False, empty="")
+    _step("List its files for one day, from the log alone: t.files(where=\"day = '2026-01-31'\")")
+    files = table.files(where="day = '2026-01-31'").select(["path", "size", "partition_values"]).to_pylist()
+    show_rows(files, as_json=False, empty="")
+    _step(f"Take a consistent snapshot of all tables: {dict(lake.snapshot().versions)}")
 
 
-def _published(lake: Lake, table: Table) -> None:
-    _step("What other engines see: every version is in _delta_log already")
+def _show_published_log(lake: Lake, table: Table) -> None:
+    _step("List the published files: every version is in _delta_log")
     for entry in sorted((Path(table.location) / "_delta_log").iterdir()):
         click.echo(f"  {entry.name}  {size(entry.stat().st_size)}")
     fields = ("table", "version", "published", "lag_seconds", "status")
-    found = [asdict(s) for s in lake.mirror.status() if s.table in _TABLES]
-    show_rows([{name: row[name] for name in fields} for row in found], as_json=False, empty="")
+    rows = [asdict(status) for status in lake.mirror.status() if status.table in _TABLES]
+    show_rows(pick(rows, fields), as_json=False, empty="")
     differences = lake.mirror.validate(table.name)
-    click.echo(f"  The published log of {table.name} and the database: {len(differences)} differences")
+    click.echo(f"  differences between the published log of {table.name} and the database: {len(differences)}")

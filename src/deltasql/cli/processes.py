@@ -1,4 +1,4 @@
-"""Commands that go on until they are interrupted."""
+"""Parts of commands that run until they are interrupted."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from deltasql.mirror import Mirror
 
 
 @contextmanager
-def interruptible() -> Iterator[threading.Event]:
-    """An event that an interrupt or a request to terminate sets; the work in hand is finished."""
+def stop_on_signal() -> Iterator[threading.Event]:
+    """Yield an event that SIGINT and SIGTERM set, so that the current work can finish."""
     stop = threading.Event()
 
-    def ask(_number: int, _frame: FrameType | None) -> None:
+    def set_stop(_number: int, _frame: FrameType | None) -> None:
         stop.set()
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    previous = {number: signal.signal(number, set_stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stop
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)
 
 
 def serve_metrics(mirror: Mirror, port: int) -> Callable[[], None]:
-    """Answer scrapes on this machine alone; the function that ends it."""
+    """Serve metrics on localhost; return the function that stops the server."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -44,13 +44,13 @@ def serve_metrics(mirror: Mirror, port: int) -> Callable[[], None]:
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Scrapes are not worth a line each."""
+            """Log nothing for a scrape."""
 
     server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     threading.Thread(target=server.serve_forever, name="deltasql-metrics", daemon=True).start()
 
-    def end() -> None:
+    def stop() -> None:
         server.shutdown()
         server.server_close()
 
-    return end
+    return stop

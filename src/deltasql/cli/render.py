@@ -1,23 +1,29 @@
-"""Answers as tables that fit a terminal, or as JSON for programs."""
+"""Output of commands: tables that fit a terminal, or JSON for programs."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _KIB = 1024
 
 
+def pick(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return some fields of every row, in the given order."""
+    return [{name: row[name] for name in names} for row in rows]
+
+
 def show_rows(rows: Sequence[Mapping[str, Any]], *, as_json: bool, empty: str) -> None:
-    """A listing: all fields as JSON, or one line per row."""
+    """Print rows as JSON, or as a table with one line per row; print `empty` if there are none."""
     if as_json:
         show_json(rows)
     elif not rows:
@@ -27,12 +33,14 @@ def show_rows(rows: Sequence[Mapping[str, Any]], *, as_json: bool, empty: str) -
 
 
 def show_json(value: Any) -> None:
-    """Machine-readable output."""
+    """Print a value as JSON."""
     click.echo(json.dumps(value, default=_plain, indent=2, ensure_ascii=False))
 
 
 def show_fields(fields: Mapping[str, Any]) -> None:
-    """One thing, a line per field."""
+    """Print one line per field."""
+    from rich.table import Table
+
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -42,12 +50,15 @@ def show_fields(fields: Mapping[str, Any]) -> None:
 
 
 def show_paragraphs(texts: Mapping[str, str]) -> None:
-    """What is too long for a table, below it: a paragraph for each thing, by name."""
+    """Print one paragraph per name, for texts that are too long for a table."""
     for name, text in texts.items():
         _console().print(f"{name}: {text}\n")
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name in rows[0]:
         number = all(type(row[name]) is int for row in rows)
@@ -58,6 +69,8 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _console() -> Console:
+    from rich.console import Console
+
     return Console(highlight=False, markup=False)
 
 
@@ -74,7 +87,7 @@ def _plain(value: Any) -> Any:
 
 
 def size(number: int) -> str:
-    """A number of bytes for people."""
+    """Return a number of bytes with a unit."""
     value = float(number)
     for unit in _UNITS[:-1]:
         if value < _KIB:

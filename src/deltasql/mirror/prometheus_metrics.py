@@ -28,9 +28,7 @@ class PrometheusMetrics:
         self.published = self._counter("mirror_published", "Versions published.")
         self.failures = self._counter("mirror_failures", "Attempts to publish that failed.")
         self.conflicts = self._counter("mirror_conflicts", "Attempts that found another commit in place.")
-        self.checkpoint_failures = self._counter(
-            "mirror_checkpoint_failures", "Checkpoints that could not be written."
-        )
+        self.checkpoint_failures = self._counter("mirror_checkpoint_failures", "Checkpoints that could not be written.")
 
     def text(self) -> str:
         """Return all metrics for a scrape."""

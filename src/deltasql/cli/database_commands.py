@@ -1,0 +1,32 @@
+"""Commands that create and upgrade deltasql's own tables in a database."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command()
+@click.option("--roles", is_flag=True, help="Also create the reader, writer and mirror roles.")
+@click.pass_context
+def init(ctx: click.Context, roles: bool) -> None:
+    """Create the deltasql tables in a database."""
+    from deltasql.lake import open_store
+
+    with open_store(ctx.obj) as store:
+        applied = store.migrate()
+        click.echo(f"Applied {len(applied)} migrations." if applied else "The database is already set up.")
+        if roles:
+            store.create_roles()
+            click.echo("Roles: deltasql_reader, deltasql_writer, deltasql_mirror. Grant them: GRANT … TO account;")
+
+
+@click.command()
+@click.pass_context
+def migrate(ctx: click.Context) -> None:
+    """Upgrade the deltasql tables of a database to this release."""
+    from deltasql.lake import open_store
+
+    with open_store(ctx.obj) as store:
+        for name in store.migrate():
+            click.echo(f"Applied {name}.")
+        click.echo("The database is up to date.")
