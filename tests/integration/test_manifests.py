@@ -96,7 +96,7 @@ def test_a_publisher_that_died(own_lake: deltasql.Lake, tables: list[deltasql.Ta
     a, b, c = tables
     first = together(own_lake, a, b)
     with psycopg.connect(own_lake.dsn) as connection:
-        connection.execute("update deltasql.dl_transactions set manifest = null, together = null")
+        connection.execute("update deltasql.dl_transactions set manifest = null, snapshot = null")
     before = (place / "_deltasql/transactions" / manifests(place)[0]).read_bytes()
     second = together(own_lake, b, c)
     assert len(manifests(place)) == 2
@@ -135,7 +135,7 @@ def test_a_moment_has_nothing_later(own_lake: deltasql.Lake, tables: list[deltas
     with psycopg.connect(own_lake.dsn, autocommit=True) as connection:
         first = together(own_lake, a, b)
         connection.execute("update deltasql.dl_transactions set committed_at = committed_at - interval '1 hour'")
-        connection.execute("update deltasql.dl_transactions set manifest = null, together = null")
+        connection.execute("update deltasql.dl_transactions set manifest = null, snapshot = null")
     (place / "_deltasql/transactions" / manifests(place)[0]).unlink()
     early = together(own_lake, b, c)  # whose publisher finds the first one as well
     with psycopg.connect(own_lake.dsn, autocommit=True) as connection:
@@ -162,7 +162,7 @@ def test_manifests_of_somebody_else(own_lake: deltasql.Lake, tables: list[deltas
     """They keep nobody from committing, nor the reconciler from publishing tables."""
     folder = place / "_deltasql/transactions"
     folder.mkdir(parents=True)
-    foreign = {"txnId": str(uuid.uuid4()), "timestamp": 0, "tables": {}, "together": {}}
+    foreign = {"txnId": str(uuid.uuid4()), "timestamp": 0, "tables": {}, "snapshot": {}}
     for text, problem in ((json.dumps(foreign), "does not know"), ("?", "no manifest of deltasql's")):
         (folder / f"{0:020d}.json").write_text(text)
         began = time.monotonic()

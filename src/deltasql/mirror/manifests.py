@@ -17,7 +17,7 @@ from deltasql.config import Config
 from deltasql.errors import StorageError, UsageError
 from deltasql.protocol.table_changes import epoch_millis
 from deltasql.storage import Directory
-from deltasql.store.outbox import CommittedTogether, ManifestSession, MirroredTable, Outbox
+from deltasql.store.outbox import ManifestSession, MirroredTable, MultiTableCommit, Outbox
 from deltasql.store.read.log_reader import Moment, moment
 
 FOLDER = "_deltasql/transactions"
@@ -55,8 +55,8 @@ class Manifests:
                 for one in waiting:
                     if any(table.table_id in known and not table.published for table in one.tables):
                         return True
-                    number, together = session.last()
-                    if not self._write(session, one, known, number + 1, together):
+                    number, snapshot = session.last()
+                    if not self._write(session, one, known, number + 1, snapshot):
                         break  # look again: another transaction had the number
                     self.is_clean = self.is_clean and (number + 2) % _CLEAN_EVERY != 0
         return False
@@ -82,7 +82,7 @@ class Manifests:
     def _write(
         self,
         session: ManifestSession,
-        one: CommittedTogether,
+        one: MultiTableCommit,
         known: Collection[str],
         number: int,
         before: Mapping[str, Any],
@@ -100,19 +100,19 @@ class Manifests:
             for table in one.tables
             if table.table_id in known
         }
-        together = {name: told for name, told in {**before, **tables}.items() if told["id"] in known}
+        snapshot = {name: told for name, told in {**before, **tables}.items() if told["id"] in known}
         content: dict[str, Any] = {
             "txnId": one.txn_id,
             "timestamp": timestamp,
             "author": one.author,
             "message": one.message,
             "tables": tables,
-            "together": together,
+            "snapshot": snapshot,
         }
         data = _encoder.encode(content) + b"\n"
         if not self._opened().put_if_absent(_path(number), data):
             content = self._there(number, data, one)
-        if not session.written(content["txnId"], number, content["together"]):
+        if not session.written(content["txnId"], number, content["snapshot"]):
             raise StorageError(
                 f"{self.location}/{_path(number)} is the manifest of transaction {content['txnId']}, which this "
                 f"database does not know, or knows by another number: another lake writes there, or the database was "
@@ -120,7 +120,7 @@ class Manifests:
             )
         return bool(content["txnId"] == one.txn_id)
 
-    def _there(self, number: int, data: bytes, one: CommittedTogether) -> dict[str, Any]:
+    def _there(self, number: int, data: bytes, one: MultiTableCommit) -> dict[str, Any]:
         """A manifest that is there already."""
         directory = self._opened()
         there = directory.get(_path(number))
@@ -129,7 +129,7 @@ class Manifests:
             there = data
         try:
             found: dict[str, Any] = msgspec.json.decode(there or b"")
-            if found["txnId"] and found["together"] is not None:
+            if found["txnId"] and found["snapshot"] is not None:
                 return found
         except (msgspec.DecodeError, KeyError, TypeError) as error:
             problem = f"{self.location}/{_path(number)} is no manifest of deltasql's: move it away"
@@ -166,10 +166,10 @@ def versions_as_of(
             continue  # cleaned up meanwhile
         found = msgspec.json.decode(data)
         # Numbers are in the order of publishing: an earlier one may be of a later commit.
-        if latest is None or all(told["timestamp"] <= latest for told in found["together"].values()):
+        if latest is None or all(told["timestamp"] <= latest for told in found["snapshot"].values()):
             return LakeVersions(
-                {name: told["version"] for name, told in found["together"].items()},
-                {name: told["location"] for name, told in found["together"].items()},
+                {name: told["version"] for name, told in found["snapshot"].items()},
+                {name: told["location"] for name, told in found["snapshot"].items()},
                 found["txnId"],
                 datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=found["timestamp"]),
             )

@@ -298,7 +298,7 @@ class CommittedTable:
 
 
 @dataclass(frozen=True, slots=True)
-class CommittedTogether:
+class MultiTableCommit:
     """A transaction over several tables."""
 
     txn_id: str
@@ -321,15 +321,15 @@ class ManifestSession:
     def last(self) -> tuple[int, dict[str, Any]]:
         """The number of the last manifest, -1 if there is none, and the versions that it told."""
         found = fetch(self._connection, "manifest_last", {})
-        return (found[0]["manifest"], action_rows.loads(found[0]["together"])) if found else (-1, {})
+        return (found[0]["manifest"], action_rows.loads(found[0]["snapshot"])) if found else (-1, {})
 
-    def open(self) -> list[CommittedTogether]:
+    def open(self) -> list[MultiTableCommit]:
         """The next transactions that have none, in the order of their commits."""
         found: dict[str, list[Row]] = {}
         for row in fetch(self._connection, "manifest_open", {"limit": OPEN_AT_ONCE}):
             found.setdefault(str(row["txn_id"]), []).append(row)
         return [
-            CommittedTogether(
+            MultiTableCommit(
                 txn_id,
                 parts[0]["committed_at"],
                 parts[0]["author"],
@@ -342,9 +342,9 @@ class ManifestSession:
             for txn_id, parts in found.items()
         ]
 
-    def written(self, txn_id: str, number: int, together: Mapping[str, Any]) -> bool:
+    def written(self, txn_id: str, number: int, snapshot: Mapping[str, Any]) -> bool:
         """A transaction has its manifest. False if there is no such transaction, or it has another one."""
-        params = {"txn_id": txn_id, "manifest": number, "together": action_rows.dumps(together)}
+        params = {"txn_id": txn_id, "manifest": number, "snapshot": action_rows.dumps(snapshot)}
         return self._connection.execute(queries()["manifest_written"], params).rowcount == 1
 
 

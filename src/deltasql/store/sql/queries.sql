@@ -519,7 +519,7 @@ where table_key = %(table_key)s and version <= %(version)s order by domain, vers
 
 -- manifest_last --
 -- The manifest that was published last.
-select manifest, together from dl_transactions where manifest is not null order by manifest desc limit 1
+select manifest, snapshot from dl_transactions where manifest is not null order by manifest desc limit 1
 
 -- manifest_open --
 -- The next transactions without a manifest, with their tables; which of those are published.
@@ -533,5 +533,5 @@ left join dl_mirror_status m on m.table_key = v.table_key and m.version = v.vers
 order by t.committed_at, t.txn_id, name
 
 -- manifest_written --
-update dl_transactions set manifest = %(manifest)s, together = %(together)s
+update dl_transactions set manifest = %(manifest)s, snapshot = %(snapshot)s
 where txn_id = %(txn_id)s and manifest is null

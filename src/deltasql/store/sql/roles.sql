@@ -22,6 +22,6 @@ grant update (current_version, shape_version, num_files, committed_at, propertie
 grant usage on sequence dl_commit_ids to deltasql_writer;
 
 grant insert, update on dl_mirror_status to deltasql_mirror;
-grant update (manifest, together) on dl_transactions to deltasql_mirror, deltasql_writer;
+grant update (manifest, snapshot) on dl_transactions to deltasql_mirror, deltasql_writer;
 grant update (status, json_written, checkpoint_written, error_message, retry_count, last_attempt_at)
     on dl_mirror_status to deltasql_writer;

@@ -115,24 +115,26 @@ def _describe(own: TableCommit) -> dict[str, Any]:
     info = commit_info(own)
     details = changes.metadata or changes.protocols or changes.txns or changes.domains
     required = {
-        "seen": own.state.version,
-        "blind": own.is_blind_append,
+        "read_version": own.state.version,
+        "is_blind_append": own.is_blind_append,
         "data_change": changes.data_change,
-        "isolation": isolation_of(own),
+        "isolation_level": isolation_of(own),
         "operation": info.operation,
-        "info": action_rows.dumps(info.to_dict()),
+        "commit_info": action_rows.dumps(info.to_dict()),
         "num_adds": len(changes.adds),
         "num_removes": len(changes.removes),
     }
     optional = {
         "expected": own.expected_version,
         "committer": info.user_name,
-        "parameters": action_rows.dumps(info.operation_parameters) if info.operation_parameters is not None else None,
+        "operation_parameters": action_rows.dumps(info.operation_parameters)
+        if info.operation_parameters is not None
+        else None,
         "metadata": action_rows.metadata_json(changes.metadata[0]) if changes.metadata else None,
         "protocol": action_rows.protocol_json(changes.protocols[0]) if changes.protocols else None,
         "txns": action_rows.txn_json(changes.txns) or None,
         "domains": action_rows.domain_json(changes.domains) or None,
-        "reshapes": True if changes.metadata or changes.protocols else None,
+        "new_shape": True if changes.metadata or changes.protocols else None,
         "details": True if details else None,
         "in_commit_timestamp": True if own.in_commit_timestamp else None,
     }
@@ -145,15 +147,15 @@ def request_of(part: Part, *, inline: bool, head: int | None = None) -> dict[str
     request = part.description | {
         "key": part.key,
         "commit": part.commit_id,
-        "read": part.commit.state.version if head is None else head,
-        "growth": len(changes.adds) - len(changes.removes) - len(part.superseded),
+        "checked_version": part.commit.state.version if head is None else head,
+        "num_files_delta": len(changes.adds) - len(changes.removes) - len(part.superseded),
     }
     optional: dict[str, Any] = {"borrowed": part.borrowed}
     if inline:
         request["inline"] = True
         part.partitions = Partitions()
         optional["adds"] = list(action_rows.add_rows(changes, gens_of(part), part.partitions))
-        optional["places"] = part.partitions.places()
+        optional["partition_files"] = part.partitions.places()
         optional["removes"] = action_rows.remove_rows(changes.removes, part.places, part.superseded)
         optional["cdc"] = action_rows.cdc_rows(changes.cdc)
     optional["partitions"] = part.partitions.rows()

@@ -64,7 +64,7 @@ create table dl_transactions (
     num_tables   int not null,
     tables       text,
     manifest     bigint,
-    together     text,
+    snapshot     text,
     constraint dl_transactions_pkey primary key (txn_id)
 );
 
@@ -80,7 +80,7 @@ comment on column dl_transactions.message is 'The message given by the caller.';
 comment on column dl_transactions.num_tables is 'The number of tables that got a new version.';
 comment on column dl_transactions.tables is 'The new version of each table by table name, as JSON.';
 comment on column dl_transactions.manifest is 'The number of the published manifest. It is null until the manifest is published.';
-comment on column dl_transactions.together is 'The consistent table versions that the manifest lists, as JSON.';
+comment on column dl_transactions.snapshot is 'The consistent table versions that the manifest lists, as JSON.';
 
 create table dl_table_versions (
     table_key        int not null,
@@ -481,54 +481,54 @@ comment on column dl_files.deletion_vector is 'The deletion vector that marks de
 
 -- Functions
 
--- Which rows of dl_add_files hold these paths, and which commit, if any, removed them.
--- A name with a transaction's token leads to that transaction's commit. Any other path's rows sit under path_gen
--- 0, 1, 2 …: probing stops at the first empty place. The stored path is compared as well, so a collision of hashes
--- costs a probe and nothing else; it is reported without a commit_id, because the place is taken.
+-- A name with a transaction token leads to the commit of that transaction. The rows of any other path have path_gen 0, 1, 2, …,
+-- and the search ends at the first number without a row. The index is on a hash, so the stored path is compared too: a row of
+-- another path with the same hash is returned with a null commit_id, because its path_gen is taken.
 create function dl_find_files(p_table_key int, p_paths text[])
 returns table (path text, path_gen smallint, commit_id bigint, ord int, removed_by bigint, deletion_vector text)
 language sql stable rows 100 as $$
-    with recursive probe as (
-        select w.path as wanted, a.path as found, 0 as gen, a.commit_id, a.ord, a.deletion_vector
-        from unnest(p_paths) as w (path)
+    with recursive by_hash as (
+        select p.path, a.path as stored_path, 0 as gen, a.commit_id, a.ord, a.deletion_vector
+        from unnest(p_paths) as p (path)
         join dl_add_files a
           on hashtextextended(a.path, (a.table_key::bigint << 16) | a.path_gen)
-           = hashtextextended(w.path collate "C", p_table_key::bigint << 16) and a.path_gen is not null
+           = hashtextextended(p.path collate "C", p_table_key::bigint << 16) and a.path_gen is not null
         union all
-        select p.wanted, a.path, p.gen + 1, a.commit_id, a.ord, a.deletion_vector
-        from probe p
+        select h.path, a.path, h.gen + 1, a.commit_id, a.ord, a.deletion_vector
+        from by_hash h
         join dl_add_files a
           on hashtextextended(a.path, (a.table_key::bigint << 16) | a.path_gen)
-           = hashtextextended(p.wanted collate "C", (p_table_key::bigint << 16) | (p.gen + 1))
+           = hashtextextended(h.path collate "C", (p_table_key::bigint << 16) | (h.gen + 1))
          and a.path_gen is not null
     ),
-    named as materialized (
-        select w.path collate "C" as path, (token.found)[1]::uuid as txn_id
-        from unnest(p_paths) as w (path)
-        cross join lateral regexp_matches(w.path, '-tx([0-9a-f]{32})', 'g') as token (found)
-        where w.path like '%-tx%'
+    with_token as materialized (
+        select p.path collate "C" as path, (token.groups)[1]::uuid as txn_id
+        from unnest(p_paths) as p (path)
+        cross join lateral regexp_matches(p.path, '-tx([0-9a-f]{32})', 'g') as token (groups)
+        where p.path like '%-tx%'
     ),
-    their_files as materialized (
+    of_their_commits as materialized (
         select a.path, a.commit_id, a.ord, a.deletion_vector
-        from (select distinct txn_id from named) n
-        join dl_table_versions v on v.txn_id = n.txn_id and v.table_key = p_table_key
+        from (select distinct txn_id from with_token) w
+        join dl_table_versions v on v.txn_id = w.txn_id and v.table_key = p_table_key
         join dl_add_files a on a.table_key = p_table_key and a.commit_id = v.commit_id and a.path_gen is null
     ),
-    found as (
-        select p.wanted as path, p.gen::smallint as path_gen,
-               case when p.found = p.wanted then p.commit_id end as commit_id, p.ord, p.deletion_vector
-        from probe p
+    files as (
+        select h.path, h.gen::smallint as path_gen,
+               case when h.stored_path = h.path then h.commit_id end as commit_id, h.ord, h.deletion_vector
+        from by_hash h
         union all
-        select f.path, null, f.commit_id, f.ord, f.deletion_vector
-        from their_files f where f.path in (select n.path from named n)
+        select c.path, null, c.commit_id, c.ord, c.deletion_vector
+        from of_their_commits c where c.path in (select w.path from with_token w)
     )
     select f.path, f.path_gen, f.commit_id, f.ord, r.commit_id, f.deletion_vector
-    from found f
+    from files f
     left join dl_remove_files r
       on r.table_key = p_table_key and r.add_commit_id = f.commit_id and r.add_ord = f.ord
 $$;
 
--- Files of small commits, given as JSON in the same round trip as the commit itself.
+comment on function dl_find_files is 'Return the rows of dl_add_files for some paths of a table, each with the commit that removed the file.';
+
 create function dl_stage(p_tables jsonb) returns void language plpgsql as $$
 begin
     insert into dl_add_files (table_key, commit_id, ord, size, modification_time, partition_key, data_change,
@@ -552,38 +552,39 @@ begin
         select (t->>'key')::int, (t->>'commit')::bigint, (f->>0)::int, (f->>1)::bigint, f->>2, f->>3, f->>4, f->>5
         from jsonb_array_elements(p_tables) t, jsonb_array_elements(t->'cdc') f;
     end if;
-    if p_tables @? '$[*].places' then
+    if p_tables @? '$[*].partition_files' then
         insert into dl_partition_files (table_key, commit_id, partition_key, ords)
         select (t->>'key')::int, (t->>'commit')::bigint, (f->>0)::bigint,
             array(select jsonb_array_elements_text(f->1)::int)
-        from jsonb_array_elements(p_tables) t, jsonb_array_elements(t->'places') f;
+        from jsonb_array_elements(p_tables) t, jsonb_array_elements(t->'partition_files') f;
     end if;
 end $$;
 
--- What a version holds besides files: few rows, written under the table's lock.
+comment on function dl_stage is 'Insert the file rows of a small commit, which arrive as JSON in the same round trip as the commit. Large commits insert them with COPY.';
+
 create function dl_write_details(t jsonb, p_version bigint) returns void language plpgsql as $$
-declare k constant int := (t->>'key')::int; part jsonb;
+declare k constant int := (t->>'key')::int; action jsonb;
 begin
-    part := t->'metadata';
-    if part is not null then
+    action := t->'metadata';
+    if action is not null then
         insert into dl_metadata_updates (table_key, version, metadata_id, name, description, format_provider,
             format_options, schema_string, partition_columns, configuration, created_time, extra)
-        values (k, p_version, part->>'id', part->>'name', part->>'description', part->>'provider',
-            part->>'options', part->>'schema',
-            array(select jsonb_array_elements_text(part->'partition_columns')), part->>'configuration',
-            (part->>'created_time')::bigint, part->>'extra');
-        update dl_tables set properties = (part->>'configuration')::jsonb where table_key = k;
+        values (k, p_version, action->>'id', action->>'name', action->>'description', action->>'provider',
+            action->>'options', action->>'schema',
+            array(select jsonb_array_elements_text(action->'partition_columns')), action->>'configuration',
+            (action->>'created_time')::bigint, action->>'extra');
+        update dl_tables set properties = (action->>'configuration')::jsonb where table_key = k;
     end if;
-    part := t->'protocol';
-    if part is not null then
+    action := t->'protocol';
+    if action is not null then
         insert into dl_protocol_updates (table_key, version, min_reader_version, min_writer_version,
             reader_features, writer_features, extra)
-        values (k, p_version, (part->>'reader')::int, (part->>'writer')::int,
-            case when part ? 'reader_features'
-                 then array(select jsonb_array_elements_text(part->'reader_features')) end,
-            case when part ? 'writer_features'
-                 then array(select jsonb_array_elements_text(part->'writer_features')) end,
-            part->>'extra');
+        values (k, p_version, (action->>'reader')::int, (action->>'writer')::int,
+            case when action ? 'reader_features'
+                 then array(select jsonb_array_elements_text(action->'reader_features')) end,
+            case when action ? 'writer_features'
+                 then array(select jsonb_array_elements_text(action->'writer_features')) end,
+            action->>'extra');
     end if;
     if t ? 'txns' then
         insert into dl_txn_actions (table_key, version, app_id, txn_version, last_updated, extra)
@@ -595,8 +596,11 @@ begin
     end if;
 end $$;
 
--- The distinct partitions that a commit touches; nearly always they are known already.
-create function dl_note_partitions(p_table_key int, p_partitions jsonb) returns void language plpgsql as $$
+comment on function dl_write_details is 'Insert the metadata, protocol, application transactions and metadata domains of a new version.';
+
+-- The partitions nearly always exist already, so this looks before it inserts. The second round verifies that no other partition
+-- has the same key.
+create function dl_add_partitions(p_table_key int, p_partitions jsonb) returns void language plpgsql as $$
 begin
     for i in 1 .. 2 loop
         if jsonb_array_length(p_partitions) = (
@@ -609,11 +613,12 @@ begin
         select p_table_key, (x->>0)::bigint, x->>1 from jsonb_array_elements(p_partitions) x
         on conflict do nothing;
     end loop;
-    raise exception 'two partitions of table % share a key', p_table_key using errcode = 'DL500';
+    raise exception 'two partitions of table % have the same key', p_table_key using errcode = 'DL500';
 end $$;
 
--- How many of these application transactions were applied already, the latest of each application covering it, and
--- the version that applied the last of them.
+comment on function dl_add_partitions is 'Insert the partitions of a commit that the table does not have yet.';
+
+-- An application transaction is applied if the latest one of its application has the same or a higher number.
 create function dl_applied(p_table_key int, p_txns jsonb, out applied bigint, out version bigint)
 language sql stable as $$
     select count(*), max(a.version)
@@ -626,11 +631,17 @@ language sql stable as $$
     where latest.txn_version >= (x->>1)::bigint
 $$;
 
--- One commit to any number of tables. Locks all heads in key order, decides for every table, then writes.
--- Errors carry the facts as JSON in DETAIL: DL404 table gone, DL409 strict version conflict, DL208 application
--- transactions applied before (DL207: some of them), DL300 winners that the caller has to examine under the lock,
--- DL301 files whose places must be looked up again, DL302 files that another transaction added first.
--- Tables with `check` were only read: they are locked and checked with the others, and get no version.
+comment on function dl_applied is 'Return how many of the given application transactions are already applied to a table, and the version that applied the last of them.';
+
+-- Locks the tables in key order, checks every table, then writes. A table with `check` was only read by the transaction: it is
+-- locked and checked like the other tables, but gets no new version. Errors carry their values as JSON in DETAIL:
+--   DL207  some of the application transactions were applied before
+--   DL208  all of the application transactions were applied before
+--   DL300  versions after checked_version exist, and the caller must check them for conflicts under the lock
+--   DL301  files must be looked up again, because the transaction that wrote them committed in the meantime
+--   DL302  another transaction already added files of this transaction
+--   DL404  a table does not exist
+--   DL409  the table is not at the version that the caller expects
 create function dl_commit(p_txn_id uuid, p_author text, p_message text, p_tables jsonb)
 returns table (table_key int, version bigint, committed_at timestamptz)
 language plpgsql as $$
@@ -652,8 +663,8 @@ begin
         at := greatest(at, h.committed_at
             + case when t ? 'in_commit_timestamp' then interval '1 millisecond' else interval '1 microsecond' end);
         if t ? 'check' then
-            if h.current_version > (t->>'read')::bigint then
-                raise exception 'winners to examine' using errcode = 'DL300',
+            if h.current_version > (t->>'checked_version')::bigint then
+                raise exception 'newer versions must be checked for conflicts' using errcode = 'DL300',
                     detail = jsonb_build_object('key', h.table_key, 'head', h.current_version)::text;
             end if;
             continue;
@@ -661,7 +672,7 @@ begin
         if t ? 'txns' then
             done := dl_applied(h.table_key, t->'txns');
             if done.applied > 0 then
-                raise exception 'applied before' using detail =
+                raise exception 'application transaction was applied before' using detail =
                         jsonb_build_object('key', h.table_key, 'version', done.version)::text,
                     errcode = case when done.applied = jsonb_array_length(t->'txns') then 'DL208' else 'DL207' end;
             end if;
@@ -669,36 +680,36 @@ begin
         if t ? 'borrowed' then
             if exists (select from dl_table_versions v where v.table_key = h.table_key
                        and v.txn_id in (select x::uuid from jsonb_array_elements_text(t->'borrowed') x)) then
-                raise exception 'files of a transaction that committed meanwhile' using errcode = 'DL301';
+                raise exception 'the transaction that wrote the files has committed' using errcode = 'DL301';
             end if;
             insert into dl_borrowed_files (table_key, txn_id)
             select h.table_key, x::uuid from jsonb_array_elements_text(t->'borrowed') x on conflict do nothing;
         end if;
         if exists (select from dl_borrowed_files b where b.table_key = h.table_key and b.txn_id = p_txn_id) then
-            raise exception 'files of this transaction were added by another one' using errcode = 'DL302',
+            raise exception 'another transaction added files of this transaction' using errcode = 'DL302',
                 detail = jsonb_build_object('key', h.table_key)::text;
         end if;
         if t ? 'expected' then
             if h.current_version + 1 <> (t->>'expected')::bigint then
-                raise exception 'version conflict' using errcode = 'DL409',
+                raise exception 'the table is not at the expected version' using errcode = 'DL409',
                     detail = jsonb_build_object('key', h.table_key, 'actual', h.current_version)::text;
             end if;
-        elsif h.current_version > (t->>'read')::bigint and (h.shape_version > (t->>'read')::bigint
-              or not (t->>'blind')::boolean or t ? 'txns' or t ? 'domains') then
-            raise exception 'winners to examine' using errcode = 'DL300',
+        elsif h.current_version > (t->>'checked_version')::bigint and (h.shape_version > (t->>'checked_version')::bigint
+              or not (t->>'is_blind_append')::boolean or t ? 'txns' or t ? 'domains') then
+            raise exception 'newer versions must be checked for conflicts' using errcode = 'DL300',
                 detail = jsonb_build_object('key', h.table_key, 'head', h.current_version)::text;
         end if;
         if t ? 'details' then
             perform dl_write_details(t, h.current_version + 1);
         end if;
         if t ? 'partitions' then
-            perform dl_note_partitions(h.table_key, t->'partitions');
+            perform dl_add_partitions(h.table_key, t->'partitions');
         end if;
     end loop;
-    -- The moment of the commit, taken under the locks: whoever reads the head later reads a later clock.
+    -- The time is taken under the locks, so that a later commit always has a later time.
     at := greatest(at, clock_timestamp());
     if locked < num_tables or (t->>'key')::int <> h.table_key then
-        raise exception 'a table of this commit is gone' using errcode = 'DL404',
+        raise exception 'a table of this commit does not exist' using errcode = 'DL404',
             detail = (select coalesce(jsonb_agg(x->'key'), '[]') from jsonb_array_elements(p_tables) x where not exists (
                 select from dl_tables d where d.table_key = (x->>'key')::int and d.dropped_at is null))::text;
     end if;
@@ -713,8 +724,8 @@ begin
     return query with heads as (
         update dl_tables d
         set current_version = d.current_version + 1, committed_at = at,
-            num_files = d.num_files + (x->>'growth')::bigint,
-            shape_version = case when x ? 'reshapes' then d.current_version + 1 else d.shape_version end
+            num_files = d.num_files + (x->>'num_files_delta')::bigint,
+            shape_version = case when x ? 'new_shape' then d.current_version + 1 else d.shape_version end
         from jsonb_array_elements(p_tables) x where d.table_key = (x->>'key')::int and not x ? 'check'
         returning d.table_key, d.current_version as version, x
     ), versions as (
@@ -722,9 +733,9 @@ begin
             operation_parameters, read_version, isolation_level, is_blind_append, data_change, has_metadata,
             has_protocol, has_txn, has_domain, in_commit_timestamp, num_adds, num_removes, commit_info)
         select v.table_key, v.version, (x->>'commit')::bigint, p_txn_id, at, x->>'committer', x->>'operation',
-            x->>'parameters', (x->>'seen')::bigint, x->>'isolation', (x->>'blind')::boolean,
+            x->>'operation_parameters', (x->>'read_version')::bigint, x->>'isolation_level', (x->>'is_blind_append')::boolean,
             (x->>'data_change')::boolean, x ? 'metadata', x ? 'protocol', x ? 'txns', x ? 'domains',
-            x ? 'in_commit_timestamp', (x->>'num_adds')::int, (x->>'num_removes')::int, x->>'info'
+            x ? 'in_commit_timestamp', (x->>'num_adds')::int, (x->>'num_removes')::int, x->>'commit_info'
         from heads v
     ), outbox as (
         insert into dl_mirror_status (table_key, version) select v.table_key, v.version from heads v
@@ -733,3 +744,5 @@ begin
     )
     select v.table_key, v.version, at from heads v;
 end $$;
+
+comment on function dl_commit is 'Commit to one or more tables: lock them, check for conflicts, and write the new versions.';
