@@ -561,7 +561,7 @@ class TestConcurrency:
         with during_next_change(table, lambda: table.update({"n": "-1"}, where="id = 11"), monkeypatch):
             table.update({"n": "-2"}, where="id = 1")
         assert values(table) == ALL | {1: -2, 11: -1}
-        assert "run again" not in caplog.text
+        assert "retry" not in caplog.text
 
     def test_statements_on_the_same_file_one_is_run_again(
         self, table: deltasql.Table, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -570,7 +570,7 @@ class TestConcurrency:
         with during_next_change(table, lambda: table.update({"n": "n + 100"}, where="id = 1"), monkeypatch):
             table.update({"n": "n + 10"}, where="id IN (1, 2)")
         assert values(table) == ALL | {1: 111, 2: 12}
-        assert caplog.text.count("run again") == 1
+        assert caplog.text.count("retry 1 of") == 1
 
     def test_it_gives_up_after_some_attempts(
         self, lake: deltasql.Lake, table: deltasql.Table, monkeypatch: pytest.MonkeyPatch, spark: SparkSession

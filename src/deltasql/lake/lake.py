@@ -27,12 +27,12 @@ from deltasql.errors import (
 from deltasql.lake.table import CommitResult, Table
 from deltasql.lake.transaction import URI, Transaction
 from deltasql.mirror import Mirror
-from deltasql.operations import row_requests
+from deltasql.operations.change_builders import SourceFrames
 from deltasql.operations.commit import MultiTableTransaction
 from deltasql.operations.create import TableCreator, Wanted
 from deltasql.operations.dml import RowChanger
 from deltasql.operations.optimize import Compactor
-from deltasql.operations.row_requests import run_again
+from deltasql.operations.retry import retry_on_conflict
 from deltasql.operations.write import TableWriter, metadata_of
 from deltasql.protocol.table_changes import TableState
 from deltasql.store import Snapshot, Store, TableInfo, TransactionInfo
@@ -171,13 +171,13 @@ class Lake:
         return read_snapshot(spark, snapshot, where, fast=fast, options=self.storage_options)
 
     @property
-    def session(self) -> row_requests.Session:
-        """Where sources of statements become frames."""
+    def source_frames(self) -> SourceFrames:
+        """How the sources of changes become Spark frames."""
 
         def read(table: str | Table) -> DataFrame:
             return (self.table(table) if isinstance(table, str) else table).df()
 
-        return row_requests.Session(lambda: self.spark, read)
+        return SourceFrames(lambda: self.spark, read)
 
     def create_table(
         self,
@@ -240,7 +240,7 @@ class Lake:
     def sql(self, text: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> Any:
         """Run a statement as Postgres writes it, on tables of the lake and views of Spark's: a DataFrame of what it
         selects or returns, else where it landed. If others changed the same rows meanwhile, it is run again."""
-        return run_again(lambda: self._run(text, params), self.retries)
+        return retry_on_conflict(lambda: self._run(text, params), self.retries)
 
     def retries(self, conflict: CommitConflict) -> int:
         """How often a statement is run again that met others on a table."""
@@ -275,7 +275,7 @@ class Lake:
             with self.begin(**options) as tx:
                 return work(tx)
 
-        return run_again(attempt, lambda _: retries)
+        return retry_on_conflict(attempt, lambda _: retries)
 
     def transactions(self, limit: int | None = None) -> list[TransactionInfo]:
         """What was committed to more than one table, newest first."""

@@ -16,10 +16,12 @@ from deltasql.engines.arrow.read.scan import Scan, scan
 from deltasql.engines.arrow.write.input_rows import is_spark_frame
 from deltasql.engines.arrow.write.parquet_files import ParquetFile, adds_from_parquet
 from deltasql.errors import CommitOutcomeUnknown, UnsupportedFeature, ValidationError
-from deltasql.operations import row_requests
+from deltasql.lake.merge import Merge
+from deltasql.operations import change_builders
+from deltasql.operations.change_builders import ChangeBuilder
 from deltasql.operations.commit import MultiTableTransaction
 from deltasql.operations.optimize import Compaction
-from deltasql.operations.row_requests import Asked, Merge, run_again
+from deltasql.operations.retry import retry_on_conflict
 from deltasql.operations.write import WriteOptions
 from deltasql.protocol.actions import Add, CommitInfo, Metadata, Protocol
 from deltasql.protocol.schema import arrow_schema
@@ -166,34 +168,34 @@ class Table:
         rows back as a DataFrame, with defaults and generated columns."""
         if returning is None:
             return self._write(data, WriteOptions(assign=is_spark_frame(data)))
-        given = self.lake.session.kept(data)
-        return self._change(lambda session: row_requests.insert(given, returning, session))
+        given = self.lake.source_frames.rereadable(data)
+        return self._change(change_builders.insert(given, returning))
 
     def update(
         self, values: Mapping[str, Any], where: Any = None, source: Any = None, returning: Any = None
     ) -> CommitResult | DataFrame:
         """Give columns of some rows other values: texts in Spark's SQL, or Columns, in which the table is `t` and a
         source `s`. With `returning` (columns or texts, '*' for all) a DataFrame of the new rows comes back."""
-        given = self.lake.session.kept(source)
-        return self._change(lambda session: row_requests.update(values, where, given, returning, session))
+        given = self.lake.source_frames.rereadable(source)
+        return self._change(change_builders.update(values, where, given, returning))
 
     def delete(self, where: Any = None, source: Any = None, returning: Any = None) -> CommitResult | DataFrame:
         """Take rows out: those that a condition is true for, or all. `returning` gives them back as a DataFrame."""
-        given = self.lake.session.kept(source)
-        return self._change(lambda session: row_requests.delete(where, given, returning, session))
+        given = self.lake.source_frames.rereadable(source)
+        return self._change(change_builders.delete(where, given, returning))
 
     def merge(self, source: Any, on: Any) -> Merge:
         """Bring rows of a source (`s`) into the table (`t`): name what happens to those that match and to those that do
         not, then `execute`."""
-        return Merge(self.lake.session.kept(source), on, self._change)
+        return Merge(self.lake.source_frames.rereadable(source), on, self._change)
 
-    def _change(self, asked: Asked) -> CommitResult | DataFrame:
-        """Run a statement; if others changed the same rows meanwhile, again on what is there then."""
-        return run_again(lambda: self._change_once(asked), self.lake.retries)
+    def _change(self, build: ChangeBuilder) -> CommitResult | DataFrame:
+        """Change rows and commit; retry on the latest version after a conflict."""
+        return retry_on_conflict(lambda: self._change_once(build), self.lake.retries)
 
-    def _change_once(self, asked: Asked) -> CommitResult | DataFrame:
+    def _change_once(self, build: ChangeBuilder) -> CommitResult | DataFrame:
         with self.lake.begin() as tx:
-            outcome = tx.change(self, asked)
+            outcome = tx.change(self, build)
             version = tx.commit().get(self.name) if outcome.changed else self.version
         if outcome.returned is not None:
             frame: DataFrame = outcome.returned
@@ -214,7 +216,9 @@ class Table:
         With `where` only files that may hold such rows. Never in the way of those who append."""
         asked = Compaction(where, zorder_by, target_size)
         compact = self.lake.compactor.compact
-        return run_again(lambda: self._committed(lambda txn, state: compact(txn, state, asked)), self.lake.retries)
+        return retry_on_conflict(
+            lambda: self._committed(lambda txn, state: compact(txn, state, asked)), self.lake.retries
+        )
 
     def arrow(
         self,

@@ -12,10 +12,11 @@ import pyarrow as pa
 from deltasql.engines.arrow.read.scan import scan
 from deltasql.engines.arrow.write.input_rows import is_spark_frame
 from deltasql.errors import CommitOutcomeUnknown, DeltaSqlError, MirrorFailure, TableExists, UsageError
-from deltasql.operations import row_requests
+from deltasql.lake.merge import Merge
+from deltasql.operations import change_builders
+from deltasql.operations.change_builders import ChangeBuilder, SourceFrames
 from deltasql.operations.commit import Mark, MultiTableTransaction
 from deltasql.operations.dml import Outcome
-from deltasql.operations.row_requests import Asked, Merge
 from deltasql.operations.write import WriteOptions
 from deltasql.protocol.actions import Action, Cdc
 from deltasql.protocol.table_changes import Changes, Reads, TableState
@@ -168,7 +169,7 @@ class Transaction:
         """`Table.insert` as part of this transaction: the rows that came in, or the metrics."""
         if returning is None:
             return self._write(table, data, WriteOptions(assign=is_spark_frame(data)))
-        return self._change(table, lambda session: row_requests.insert(data, returning, session))
+        return self._change(table, change_builders.insert(data, returning))
 
     def update(
         self,
@@ -179,28 +180,28 @@ class Transaction:
         returning: Any = None,
     ) -> Any:
         """`Table.update` as part of this transaction: the new rows, or the metrics."""
-        return self._change(table, lambda session: row_requests.update(values, where, source, returning, session))
+        return self._change(table, change_builders.update(values, where, source, returning))
 
     def delete(self, table: str | TableHandle, where: Any = None, source: Any = None, returning: Any = None) -> Any:
         """`Table.delete` as part of this transaction: the rows that went, or the metrics."""
-        return self._change(table, lambda session: row_requests.delete(where, source, returning, session))
+        return self._change(table, change_builders.delete(where, source, returning))
 
     def merge(self, table: str | TableHandle, source: Any, on: Any) -> Merge:
         """`Table.merge` as part of this transaction; `execute` gives what became of the rows, or the metrics."""
-        return Merge(source, on, lambda asked: self._change(table, asked))
+        return Merge(source, on, lambda build: self._change(table, build))
 
-    def _change(self, table: str | TableHandle, asked: Asked) -> Any:
-        outcome = self.change(table, asked)
+    def _change(self, table: str | TableHandle, build: ChangeBuilder) -> Any:
+        outcome = self.change(table, build)
         return outcome.metrics if outcome.returned is None else outcome.returned
 
-    def change(self, table: str | TableHandle, asked: Asked) -> Outcome:
+    def change(self, table: str | TableHandle, build: ChangeBuilder) -> Outcome:
         """Change rows of a table."""
         txn, lake = self._begun(table)
         state = self._state(table)
         self._wrote = True
-        session = row_requests.Session(lambda: lake.spark, self.df)  # tables as this transaction sees them
+        sources = SourceFrames(lambda: lake.spark, self.df)  # tables as this transaction sees them
         with self._all_or_nothing(txn):
-            outcome = lake.changer.change(txn, state, asked(session)(state))
+            outcome = lake.changer.change(txn, state, build(sources, state))
         if outcome.changed:
             self._name(table, state)
         return outcome

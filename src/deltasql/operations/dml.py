@@ -54,8 +54,8 @@ class Outcome:
     changed: bool = True
 
 
-def told_of(operation: str, condition: str | None) -> dict[str, str]:
-    """What history tells of a condition. (Delta's own Spark deletes where it is true, if there is none.)"""
+def history_parameters(operation: str, condition: str | None) -> dict[str, str]:
+    """Return the operation parameters of an UPDATE or DELETE; Delta Lake shows a DELETE without condition as `true`."""
     shown = "true" if condition is None and operation == DELETE else condition
     return {"predicate": json.dumps([] if shown is None else [shown], ensure_ascii=False)}
 

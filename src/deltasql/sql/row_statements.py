@@ -34,8 +34,8 @@ from deltasql.engines.row_change import (
 )
 from deltasql.errors import ValidationError, unknown_column
 from deltasql.expressions.conjuncts import is_own, own_part
-from deltasql.operations.dml import Change, told_of
-from deltasql.operations.row_requests import merge_parameters
+from deltasql.operations.change_builders import merge_parameters
+from deltasql.operations.dml import Change, history_parameters
 from deltasql.operations.write import fields_of
 from deltasql.protocol.constraints import quoted
 from deltasql.protocol.schema_fit import DEFAULT, GENERATED
@@ -149,7 +149,9 @@ class RowStatement:
         simple = own if is_simple and not sources else where
         queries = self.queries(rows, names, None if sources else places)
         statement = Statement((clause,), simple, names or None, None, queries)
-        return Change(clause.action, statement, own, told_of(clause.action, shown), self.reads_itself(), simple is own)
+        return Change(
+            clause.action, statement, own, history_parameters(clause.action, shown), self.reads_itself(), simple is own
+        )
 
     def merge(self) -> Change:
         """The change that a MERGE makes."""
