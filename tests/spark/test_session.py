@@ -46,7 +46,7 @@ def test_the_one_that_is_active(embedded_lake: deltasql.Lake, spark_session: Spa
 
 
 def test_what_is_no_session_is_refused() -> None:
-    with pytest.raises(deltasql.UsageError, match="spark is a SparkSession, got str"):
+    with pytest.raises(deltasql.UsageError, match="spark must be a SparkSession, got str"):
         deltasql.connect(spark="local")  # type: ignore[arg-type]
 
 
@@ -64,10 +64,10 @@ def test_pyspark_is_not_imported_until_it_is_used(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        (None, "has none"),
+        (None, "has no Java"),
         ('openjdk version "1.8.0_392"', "has Java 8"),
         ('java version "11.0.21" 2023-10-17 LTS', "has Java 11"),
-        ("command not understood", "has none"),
+        ("command not understood", "has no Java"),
     ],
 )
 @pytest.mark.parametrize("home", [True, False], ids=["JAVA_HOME", "PATH"])
@@ -93,7 +93,7 @@ def test_a_java_that_is_a_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     (real / "bin" / "java").write_text('#!/bin/sh\nprintf "<%s>" "$@"\n')
     (real / "bin" / "java").chmod(0o755)
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setattr(java, "_packaged", lambda: real)
+    monkeypatch.setattr(java, "_packaged_home", lambda: real)
     with monkeypatch.context() as without:
         without.setenv("PATH", str(tmp_path))
         found = java_environment(tmp_path)

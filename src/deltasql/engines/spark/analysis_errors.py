@@ -1,4 +1,4 @@
-"""Spark's errors about a query in few words: what it is about, without plans, positions and names that are ours."""
+"""Shorten Spark's query errors: keep the subject, drop plans, positions and deltasql's internal names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pyspark.errors import (
     UnsupportedOperationException,
 )
 
-_ABOUT_QUERIES = (
+_QUERY_ERRORS = (
     AnalysisException,
     ArithmeticException,
     ArrayIndexOutOfBoundsException,
@@ -29,29 +29,29 @@ _ABOUT_QUERIES = (
     SparkRuntimeException,
     UnsupportedOperationException,
 )
-_OF_STATEMENTS, _OF_FILES = ("0A", "21", "22", "23", "42"), ("KD",)
-"""SQLSTATEs that say that a query is wrong, and that a file is."""
+_QUERY_STATES, _FILE_STATES = ("0A", "21", "22", "23", "42"), ("KD",)
+"""Prefixes of the SQLSTATEs of invalid queries, and of invalid files."""
 _HEAD = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
 _TAIL = re.compile(r"\s*(SQLSTATE: \w+|; line \d+ pos \d+|== SQL|== DataFrame|\n'|\n\+-).*", re.DOTALL)
 _ADVICE = re.compile(r"\s*(\n|Use `try_|Correct the value|If necessary set|Please,? ).*", re.DOTALL)
-_OURS = re.compile(r"`?(?:_pyspark_[0-9a-f]+|__deltasql_\w+)`?\.")
+_INTERNAL_NAME = re.compile(r"`?(?:_pyspark_[0-9a-f]+|__deltasql_\w+)`?\.")
 _NAME = re.compile(r"`((?:[^`]|``)*)`")
-_MOST = 400
-_DEEPEST = 20
+_MAX_LENGTH = 400
+_MAX_CAUSES = 20
 
 
 @dataclass(frozen=True, slots=True)
 class QueryProblem:
-    """What is wrong, and the name that it is about, if there is one."""
+    """A problem of a query, and the name that it concerns, if any."""
 
     message: str
     name: tuple[str, ...] = ()
     kind: str = ""
-    """Spark's word for it."""
+    """Spark's error condition."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _SparkError:
     condition: str
     state: str
     message: str
@@ -59,92 +59,99 @@ class _Told:
 
 
 def query_problem(error: Exception, tables: Collection[str] = (), *, files: bool = False) -> QueryProblem | None:
-    """What an error says about a query of some tables, or with `files` about those that it reads; None if it is about
-    neither."""
-    told = list(_told(error, (*_OF_STATEMENTS, *(_OF_FILES if files else ()))))
-    for one in reversed(told):  # the innermost says most
-        kind = one.condition.partition(".")[0]
-        if kind in _WORDS:
-            return QueryProblem(_WORDS[kind](one.parameters, tables), _about(one.parameters), kind)
-    if not told:
+    """Return the problem of a query that an error reports, or None if the error has another cause.
+
+    Args:
+        error: An error raised by Spark.
+        tables: Names of the query's tables, which are no columns to suggest.
+        files: Whether problems of files that the query reads count too.
+    """
+    errors = list(_spark_errors(error, (*_QUERY_STATES, *(_FILE_STATES if files else ()))))
+    for cause in reversed(errors):  # the innermost is the most specific
+        kind = cause.condition.partition(".")[0]
+        if kind in _MESSAGES:
+            return QueryProblem(_MESSAGES[kind](cause.parameters, tables), _subject(cause.parameters), kind)
+    if not errors:
         return None
-    message = ": ".join(dict.fromkeys(_short(one.message) for one in told if one.message))
-    return QueryProblem(message[:_MOST], _about(told[-1].parameters), told[-1].condition.partition(".")[0])
+    message = ": ".join(dict.fromkeys(_short(cause.message) for cause in errors if cause.message))
+    return QueryProblem(message[:_MAX_LENGTH], _subject(errors[-1].parameters), errors[-1].condition.partition(".")[0])
 
 
-def _told(error: Exception, states: tuple[str, ...]) -> Iterator[_Told]:
-    """What each of an error's causes says, the outermost first."""
-    if isinstance(error, _ABOUT_QUERIES) and isinstance(error, PySparkException):
+def _spark_errors(error: Exception, states: tuple[str, ...]) -> Iterator[_SparkError]:
+    """Yield an error's causes, the outermost first."""
+    if isinstance(error, _QUERY_ERRORS) and isinstance(error, PySparkException):
         condition = error.getCondition()
         text = error.getMessage() or str(error)
         if condition or isinstance(error, AnalysisException):
-            yield _Told(condition or "", error.getSqlState() or "", text, error.getMessageParameters() or {})
-    elif hasattr(error, "java_exception"):  # of Py4J, which Spark Connect does not need
-        found = list(_told_by_java(error.java_exception))
-        yield from found if any(told.state.startswith(states) for told in found) else []
+            yield _SparkError(condition or "", error.getSqlState() or "", text, error.getMessageParameters() or {})
+    elif hasattr(error, "java_exception"):  # an error of Py4J, which Spark Connect does not need
+        causes = list(_java_errors(error.java_exception))
+        yield from causes if any(cause.state.startswith(states) for cause in causes) else []
 
 
-def _told_by_java(error: Any) -> Iterator[_Told]:
+def _java_errors(error: Any) -> Iterator[_SparkError]:
     from py4j.protocol import Py4JError
 
     depth = 0
-    while error is not None and depth < _DEEPEST:
+    while error is not None and depth < _MAX_CAUSES:
         try:
             condition, state = error.getCondition(), error.getSqlState()
-            yield _Told(str(condition or ""), str(state or ""), error.getMessage() or "", error.getMessageParameters())
-        except Py4JError:  # an error of Java's that is none of Spark's, and has no such methods
+            yield _SparkError(
+                str(condition or ""), str(state or ""), error.getMessage() or "", error.getMessageParameters()
+            )
+        except Py4JError:  # not an exception of Spark, so it lacks these methods
             pass
         error, depth = error.getCause(), depth + 1
 
 
-def _about(parameters: Mapping[str, str]) -> tuple[str, ...]:
+def _subject(parameters: Mapping[str, str]) -> tuple[str, ...]:
     kind = (parameters.get("typeName") or "").strip('"') or (parameters.get("error") or "").strip("'")
     names = (_name(parameters.get(key) or "") for key in ("routineName", "objectName", "fieldName", "name"))
     return next(filter(None, names), (kind,) if kind else ())
 
 
 def _name(text: str) -> tuple[str, ...]:
-    """The parts of a name as Spark writes it: `t`.`id`."""
-    return tuple(part.replace("``", "`") for part in _NAME.findall(_OURS.sub("", text)))
+    """Return the parts of a name in Spark's notation: `t`.`id`."""
+    return tuple(part.replace("``", "`") for part in _NAME.findall(_INTERNAL_NAME.sub("", text)))
 
 
 def _short(message: str) -> str:
-    return _OURS.sub("", _ADVICE.sub("", _TAIL.sub("", _HEAD.sub("", message)))).strip().rstrip(".")
+    return _INTERNAL_NAME.sub("", _ADVICE.sub("", _TAIL.sub("", _HEAD.sub("", message)))).strip().rstrip(".")
 
 
 def _column(parameters: Mapping[str, str], tables: Collection[str]) -> str:
-    near = [".".join(_name(part)) for part in parameters.get("proposal", "").split(", ")]
-    shown = [name for name in near if name and name not in tables and "__deltasql_" not in name]
-    hint = f": there are {', '.join(dict.fromkeys(shown))}" if shown else ""
-    return f"there is no column {'.'.join(_about(parameters))}{hint}"
+    close = [".".join(_name(part)) for part in parameters.get("proposal", "").split(", ")]
+    shown = [name for name in close if name and name not in tables and "__deltasql_" not in name]
+    hint = f" (existing columns: {', '.join(dict.fromkeys(shown))})" if shown else ""
+    return f'column "{".".join(_subject(parameters))}" does not exist{hint}'
 
 
 def _field(parameters: Mapping[str, str], _: Collection[str]) -> str:
     known = ", ".join(".".join(_name(part)) for part in parameters.get("fields", "").split(", "))
-    return f"there is no field {'.'.join(_about(parameters))}: there are {known}"
+    return f'field "{".".join(_subject(parameters))}" does not exist (existing fields: {known})'
 
 
 def _ambiguous(parameters: Mapping[str, str], _: Collection[str]) -> str:
     ways = [".".join(_name(part)) for part in parameters.get("referenceNames", "").split(", ")]
     shown = " or ".join(dict.fromkeys(way for way in ways if way))
-    return f"column {'.'.join(_about(parameters))} may be {shown}: say which"
+    return f'column "{".".join(_subject(parameters))}" is ambiguous: write {shown}'
 
 
 def _routine(parameters: Mapping[str, str], _: Collection[str]) -> str:
-    return f"there is no function {'.'.join(_about(parameters)).lower()}"
+    return f"function {'.'.join(_subject(parameters)).lower()} does not exist"
 
 
 def _path(parameters: Mapping[str, str], _: Collection[str]) -> str:
-    return f"there is no file at {parameters.get('path', '')}"
+    return f"path {parameters.get('path', '')} does not exist"
 
 
 def _record(parameters: Mapping[str, str], _: Collection[str]) -> str:
     row = parameters.get("badRecord") or ""
-    shown = "" if row.startswith("_") else f": {row[:_MOST]}"
-    return f"the file has a row that cannot be read, or of other columns than are asked for{shown}"
+    shown = "" if row.startswith("_") else f": {row[:_MAX_LENGTH]}"
+    return f"the file has a row that cannot be parsed, or whose columns differ from the expected ones{shown}"
 
 
-_WORDS = {
+_MESSAGES = {
     "UNRESOLVED_COLUMN": _column,
     "FIELD_NOT_FOUND": _field,
     "AMBIGUOUS_REFERENCE": _ambiguous,

@@ -1,4 +1,4 @@
-"""Compaction by Arrow in Spark's Python workers, each group of files by one task."""
+"""Compact files in Spark's Python workers, one task per group of files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from deltasql.store import Snapshot
 def rewrite_by_spark(
     spark: SparkSession, parts: Sequence[Snapshot], plan: FilePlan, report: Report | None
 ) -> list[list[Add]]:
-    """The new files of each group of files."""
+    """Rewrite groups of files, and return the new files of each group."""
     numbers = spark.range(0, len(parts), 1, len(parts))
     with report_jobs(spark, report), explain_missing_packages():
         rows = numbers.mapInArrow(partial(compact_groups, parts, plan), "part int, add string").collect()

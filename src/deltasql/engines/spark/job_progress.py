@@ -1,4 +1,4 @@
-"""How far Spark has come with the jobs of a piece of work, for those who watch."""
+"""Report the progress of Spark jobs."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from pyspark.sql import SparkSession
 from deltasql.engines.spark.session import is_classic
 from deltasql.progress import Report
 
-_PAUSE = 0.25
+_POLL_SECONDS = 0.25
 
 
 @contextmanager
 def report_jobs(session: SparkSession, report: Report | None) -> Iterator[None]:
-    """Report the stages and tasks of the jobs that are run meanwhile."""
+    """Report the stages and tasks of the jobs that run inside the context."""
     if report is None:
         yield
     elif is_classic(session):
-        with _polled(session, report):
+        with _poll_jobs(session, report):
             yield
     else:
-        with _told(session, report):
+        with _handle_progress(session, report):
             yield
 
 
 @contextmanager
-def _polled(session: SparkSession, report: Report) -> Iterator[None]:
+def _poll_jobs(session: SparkSession, report: Report) -> Iterator[None]:
     context = session.sparkContext
     if context.getConf().get("spark.ui.showConsoleProgress") == "true":
-        yield  # Spark shows a bar of its own
+        yield  # Spark shows its console progress bar
         return
     group = context.getLocalProperty("spark.jobGroup.id")
     tracker = context.statusTracker()
@@ -41,11 +41,11 @@ def _polled(session: SparkSession, report: Report) -> Iterator[None]:
     over = threading.Event()
 
     def poll() -> None:
-        while not over.wait(_PAUSE):
+        while not over.wait(_POLL_SECONDS):
             jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group) if job not in earlier]
             numbers = sorted({stage for job in jobs if job for stage in job.stageIds})
             stages = [stage for stage in map(tracker.getStageInfo, numbers) if stage]
-            _say(report, ((stage.numCompletedTasks, stage.numTasks) for stage in stages))
+            _report_stages(report, ((stage.numCompletedTasks, stage.numTasks) for stage in stages))
 
     thread = InheritableThread(poll, session=session, name="deltasql-progress", daemon=True)
     thread.start()
@@ -57,11 +57,11 @@ def _polled(session: SparkSession, report: Report) -> Iterator[None]:
 
 
 @contextmanager
-def _told(session: SparkSession, report: Report) -> Iterator[None]:
-    """A Connect server tells by itself."""
+def _handle_progress(session: SparkSession, report: Report) -> Iterator[None]:
+    """Report the progress that a Connect server sends."""
 
     def handler(stages: Iterable[Any] | None = None, **_: Any) -> None:
-        _say(report, ((stage.num_completed_tasks, stage.num_tasks) for stage in stages or ()))
+        _report_stages(report, ((stage.num_completed_tasks, stage.num_tasks) for stage in stages or ()))
 
     session.registerProgressHandler(handler)
     try:
@@ -70,10 +70,11 @@ def _told(session: SparkSession, report: Report) -> Iterator[None]:
         session.removeProgressHandler(handler)
 
 
-def _say(report: Report, stages: Iterable[tuple[int, int]]) -> None:
-    """Stages that Spark skips, because it has their result, never begin: those after them count all the same."""
+def _report_stages(report: Report, stages: Iterable[tuple[int, int]]) -> None:
+    """Report the sum over stages. The number of the current stage counts the stages with completed tasks, because
+    stages that Spark skips, whose result is cached, never start."""
     known = list(stages)
     done, tasks = sum(done for done, _ in known), sum(tasks for _, tasks in known)
     if tasks:
-        begun = sum(done > 0 for done, _ in known)
-        report(f"stage {max(begun, 1)} of {len(known)}, {done:,} of {tasks:,} tasks", done, tasks)
+        started = sum(done > 0 for done, _ in known)
+        report(f"stage {max(started, 1)} of {len(known)}, {done:,} of {tasks:,} tasks", done, tasks)

@@ -1,4 +1,4 @@
-"""Files by their partition values: any condition on these that Spark evaluates, without reading a file."""
+"""Filter files by a condition on their partition values that only Spark can evaluate. No file is read."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from deltasql.errors import ValidationError
 from deltasql.protocol.partition_values import partition_scalar
 from deltasql.store import Snapshot
 
-_PLACE = "__deltasql_place"
+_INDEX = "__deltasql_index"
 
 
 def files_in_partitions_by_spark(spark: SparkSession, snapshot: Snapshot, condition: str) -> pa.Table:
-    """The files of a snapshot for whose partition values a condition is true."""
+    """Return the files of a snapshot whose partition values satisfy a condition."""
     texts = [tuple((values or {}).items()) for values in snapshot.files["partition_values"].to_pylist()]
     distinct = [dict(values) for values in dict.fromkeys(texts)]
     fields = [snapshot.schema.field(name) for name in snapshot.metadata.partition_columns]
     columns = [pa.array([partition_scalar(v[f.name], f.type) for v in distinct], f.type) for f in fields]
-    table = pa.table([*columns, pa.array(range(len(distinct)), pa.int64())], names=[*(f.name for f in fields), _PLACE])
+    table = pa.table([*columns, pa.array(range(len(distinct)), pa.int64())], names=[*(f.name for f in fields), _INDEX])
     try:
         rows = spark.createDataFrame(table).alias(snapshot.name.rpartition(".")[2]).where(condition).collect()
     except Exception as error:
-        found = query_problem(error)
-        if found is None:
+        problem = query_problem(error)
+        if problem is None:
             raise
-        text = f"table {snapshot.name}: {found.message}\n  where: {condition}"
+        text = f"table {snapshot.name}: {problem.message}\n  where: {condition}"
         raise ValidationError(text, table=snapshot.name, value=condition) from error
-    wanted = {tuple(distinct[row[_PLACE]].items()) for row in rows}
-    return snapshot.files.filter(pa.array([values in wanted for values in texts], pa.bool_()))
+    matching = {tuple(distinct[row[_INDEX]].items()) for row in rows}
+    return snapshot.files.filter(pa.array([values in matching for values in texts], pa.bool_()))

@@ -1,7 +1,7 @@
-"""Which Spark session a lake uses: the one it was given, the one that is active, or one made on first use.
+"""Choose a lake's Spark session: the one passed to `connect`, the active one, or one created on first use.
 
-A session that deltasql made is shared by all lakes of the process and stopped when the last of them closes. A session
-of the user's is never stopped.
+All lakes of the process share the session that deltasql creates; it is stopped when the last of them closes. The
+user's own session is never stopped.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _MOST_SHUFFLE_PARTITIONS = 8
-# Where Spark is set up from outside, by spark-submit or as a server, a session made here must not say otherwise.
-_SET_UP_OUTSIDE = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "PYSPARK_GATEWAY_PORT")
+# Under spark-submit or on a Connect server, these variables configure Spark, so deltasql sets nothing itself.
+_EXTERNAL_SETUP = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "PYSPARK_GATEWAY_PORT")
 
 
 class SparkSource:
-    """The session of one lake."""
+    """The source of one lake's session."""
 
     def __init__(self, given: SparkSession | None = None) -> None:
         if given is not None and not hasattr(type(given), "createDataFrame"):
-            raise UsageError(f"spark is a SparkSession, got {type(given).__name__}", value=given)
+            raise UsageError(f"spark must be a SparkSession, got {type(given).__name__}", value=given)
         self._given = given
         self._shares = False
         self._closed = False
 
     def get(self) -> SparkSession:
-        """The session to use now."""
+        """Return the session, and create the shared one if there is none."""
         if self._given is not None:
             return self._given
         if self._closed:
@@ -51,7 +51,7 @@ class SparkSource:
             return session
 
     def close(self) -> None:
-        """Stop the session if deltasql made it and no other lake uses it."""
+        """Stop the session if deltasql created it and no other lake uses it."""
         self._closed = True
         with _shared.lock:
             if self._shares:
@@ -62,12 +62,12 @@ class SparkSource:
 
 
 def is_classic(session: SparkSession) -> bool:
-    """Does Spark run in this process's own JVM, and not behind Spark Connect?"""
+    """Return whether the session is a classic one, with a JVM of this process, and not a Spark Connect session."""
     return hasattr(session, "_jsparkSession")
 
 
 class _Shared:
-    """The session that deltasql made, if it did."""
+    """The session that deltasql created, if any, and the number of lakes that use it."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -76,7 +76,7 @@ class _Shared:
         self._folder: Path | None = None
 
     def make(self) -> SparkSession:
-        self._clean_up()  # after a session that somebody else has stopped
+        self._clean_up()  # after a session that the user stopped
         self._folder = Path(tempfile.mkdtemp(prefix="deltasql-spark-"))
         try:
             self._session = _new_session(self._folder)
@@ -86,9 +86,9 @@ class _Shared:
         return self._session
 
     def is_same(self, session: SparkSession) -> bool:
-        """Is it this session, or another view of it? Sessions of one context begin and end together."""
-        own = self._session
-        return own is not None and (session is own or _context(session) is _context(own))
+        """Return whether a session shares the context of this one, so that both start and stop together."""
+        shared = self._session
+        return shared is not None and (session is shared or _context(session) is _context(shared))
 
     def stop(self) -> None:
         if self._session is not None and not _is_stopped(self._session):
@@ -106,12 +106,12 @@ _shared = _Shared()
 
 
 def _active() -> SparkSession | None:
-    """The session of this thread, or else of this process."""
+    """Return the active session of this thread or process, if there is one."""
     try:
         from pyspark.errors import PySparkRuntimeError
         from pyspark.sql import SparkSession
     except ImportError:
-        raise UsageError("Spark is an extra that is not installed: pip install 'deltasql[spark]'") from None
+        raise UsageError("Spark is not installed: pip install 'deltasql[spark]'") from None
     try:
         session = SparkSession.active()
     except PySparkRuntimeError:
@@ -120,7 +120,7 @@ def _active() -> SparkSession | None:
 
 
 def _context(session: SparkSession) -> Any:
-    """What its sessions share, where Spark runs in this process; a Connect session has nothing of the kind."""
+    """Return the SparkContext of a classic session; a Connect session stands for itself."""
     return getattr(session, "_sc", session)
 
 
@@ -128,13 +128,13 @@ def _is_stopped(session: SparkSession) -> bool:
     return bool(getattr(session, "is_stopped", False)) or getattr(_context(session), "_jsc", session) is None
 
 
-# --- a session of our own
+# --- creating a session
 
 
 def _new_session(folder: Path) -> SparkSession:
     from pyspark.sql import SparkSession
 
-    if any(name in os.environ for name in _SET_UP_OUTSIDE):
+    if any(name in os.environ for name in _EXTERNAL_SETUP):
         return SparkSession.builder.getOrCreate()
     java = java_environment(folder)
     with _environment({"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}, java):
@@ -142,7 +142,7 @@ def _new_session(folder: Path) -> SparkSession:
 
 
 def _settings(folder: Path) -> dict[str, str]:
-    """Small and quiet, and nothing of it is left behind in the current directory."""
+    """Return settings for a small, quiet session that leaves no files in the current directory."""
     logging = folder / "log4j2.properties"
     logging.write_text(_LOGGING, encoding="utf-8")
     return {
@@ -155,7 +155,7 @@ def _settings(folder: Path) -> dict[str, str]:
     }
 
 
-# The gateway's level is the root's, or it says on start that it is not.
+# The gateway logs a message at start unless its level equals the root's.
 _LOGGING = """\
 rootLogger.level = error
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
@@ -170,11 +170,11 @@ appender.stderr.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
 
 
 @contextmanager
-def _environment(defaults: dict[str, str], others: dict[str, str]) -> Iterator[None]:
-    """Variables that are set for a while: some where they are not set anyway, others in any case."""
-    wanted = {name: value for name, value in defaults.items() if name not in os.environ} | others
-    before = {name: os.environ.get(name) for name in wanted}
-    os.environ.update(wanted)
+def _environment(defaults: dict[str, str], overrides: dict[str, str]) -> Iterator[None]:
+    """Set environment variables inside the context: `defaults` where they are unset, `overrides` always."""
+    changes = {name: value for name, value in defaults.items() if name not in os.environ} | overrides
+    before = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
     try:
         yield
     finally:

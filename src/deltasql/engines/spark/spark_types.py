@@ -1,4 +1,4 @@
-"""Spark's types, for signatures elsewhere: to be imported where types are checked, and only there."""
+"""Spark's types for annotations in other packages. Import this module under TYPE_CHECKING only."""
 
 from pyspark.sql import DataFrame, SparkSession
 

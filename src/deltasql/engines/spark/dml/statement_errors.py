@@ -41,7 +41,7 @@ def _problem(found: QueryProblem, statement: Statement, columns: Sequence[str]) 
         known += f"; the source ({SOURCE}) has {', '.join(statement.source.columns)}"
     if found.kind == "FIELD_NOT_FOUND":  # of a struct, which may be a row
         return f"{found.message}; {known}"
-    return f"there is no column {'.'.join(found.name)}: {known}"
+    return f'column "{".".join(found.name)}" does not exist: {known}'
 
 
 def _blamed(texts: list[tuple[str, str]], found: QueryProblem, error: str) -> list[tuple[str, str]]:
