@@ -16,7 +16,7 @@ from tests.processes import spawn
 from tests.servers import wait_until
 
 ONCE = ["begin", "precheck", "lock_heads", "finish", "end"]
-PER_TABLE = ["place_removes", "stage", "examine_winners"]
+PER_TABLE = ["look_up_removes", "stage", "check_winners"]
 STEPS = [(step, 1) for step in ONCE] + [(step, which) for step in PER_TABLE for which in (1, 2)]
 
 

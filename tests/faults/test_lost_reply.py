@@ -19,7 +19,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 import deltasql
 from deltasql.config import Config
-from deltasql.store.sqlstate import is_refusal
+from deltasql.store.sqlstate import is_rejection
 from deltasql.store.write import outcome
 from tests.factories import add
 from tests.servers import PostgresServer, debian_binaries, wait_until
@@ -201,16 +201,16 @@ def test_what_leaves_the_outcome_open(lake: deltasql.Lake) -> None:
     with psycopg.connect(lake.dsn, autocommit=True) as connection:
         with pytest.raises(psycopg.Error) as refused:
             connection.execute("select 1 / 0")
-        assert is_refusal(refused.value)
+        assert is_rejection(refused.value)
         with pytest.raises(psycopg.Error) as unsent:
             connection.execute("select %s", ["a\0b"])
-        assert is_refusal(unsent.value)
+        assert is_rejection(unsent.value)
         connection.execute("set idle_in_transaction_session_timeout = 1")
         connection.execute("begin")
         time.sleep(0.1)
         with pytest.raises(psycopg.Error) as ended:
             connection.execute("commit")
     assert ended.value.sqlstate == "25P03"
-    assert not is_refusal(ended.value)
-    assert not is_refusal(psycopg.errors.IoError("could not fsync the log"))  # cannot be caused here
-    assert not is_refusal(psycopg.OperationalError("connection lost"))
+    assert not is_rejection(ended.value)
+    assert not is_rejection(psycopg.errors.IoError("could not fsync the log"))  # cannot be caused here
+    assert not is_rejection(psycopg.OperationalError("connection lost"))

@@ -329,7 +329,9 @@ class TestApplications:
         with lake.begin(app=("stream", 1)) as tx:
             tx.stage(a, [add() for _ in range(files)])
         commit(lake, b, Change(add("late.parquet")))
-        with pytest.raises(deltasql.ConcurrentTransaction, match=r"applied to 1 other tables before.*its own"):
+        with pytest.raises(
+            deltasql.ConcurrentTransaction, match=r"already applied to 1 other tables.*separate transaction"
+        ):
             with lake.begin(app=("stream", 1)) as tx:
                 tx.stage(a, [add() for _ in range(files)])
                 tx.stage(b, [remove("late.parquet")])

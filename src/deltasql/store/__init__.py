@@ -3,7 +3,7 @@
 from deltasql.store.read.log_reader import Snapshot, SqlTxnLogReader
 from deltasql.store.records import HistoryEntry, TableInfo, TransactionInfo
 from deltasql.store.store import Store
-from deltasql.store.write.commit_parts import Committed, Landed, TransactionHeader
+from deltasql.store.write.prepared_commit import Committed, Landed, TransactionHeader
 
 __all__ = [
     "Committed",

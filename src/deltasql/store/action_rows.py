@@ -1,6 +1,7 @@
-"""Actions as rows: the same tuples go to COPY for large commits and as JSON arrays to `dl_stage` for small ones.
+"""Convert actions to rows of the log and back.
 
-The column lists are the order of both; `dl_stage` in migrations/0001_initial.sql reads its arrays in this order.
+Large commits send the rows with COPY, small commits send them as JSON arrays to `dl_stage`. Both use the order of the
+column lists here; `dl_stage` in migrations/0001_initial.sql reads its arrays in the same order.
 """
 
 from __future__ import annotations
@@ -80,12 +81,12 @@ encode = msgspec.json.Encoder().encode
 
 
 def dumps(value: Any) -> str:
-    """Compact JSON with sorted keys."""
+    """Return a value as compact JSON with sorted keys."""
     return _sorted.encode(value).decode()
 
 
 def loads(text: str) -> Any:
-    """The value of a JSON text."""
+    """Return the value of a JSON text."""
     return msgspec.json.decode(text)
 
 
@@ -94,31 +95,33 @@ def _text(value: Mapping[str, Any] | None) -> str | None:
 
 
 def map_text(value: Mapping[str, Any] | None) -> str | None:
-    """An empty map is a value of its own; only None is absent."""
+    """Return a map as JSON, an empty one included; return None only for None."""
     return None if value is None else dumps(value)
 
 
 def vector_text(vector: DeletionVector | None) -> str | None:
+    """Return a deletion vector as JSON."""
     return None if vector is None else dumps(vector.to_dict())
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """Where a removed file's add row is."""
+class AddRowKey:
+    """The key of a row of `dl_add_files` within its table."""
 
     commit_id: int
     ord: int
 
 
-class Partitions:
-    """The partitions of a commit: a key and the canonical text for each, and the places of its files."""
+class CommitPartitions:
+    """The distinct partitions of a commit, each with its key, its canonical text and the ords of its files."""
 
     def __init__(self) -> None:
-        self._seen: set[tuple[int, str]] = set()
+        self._partitions: set[tuple[int, str]] = set()
         self._ords: dict[int, list[int]] = {}
 
-    def place(self, values: Sequence[Mapping[str, str | None]]) -> tuple[Iterable[int | None], Iterable[str]]:
-        """Keys and texts of the files of a commit, in their order; no keys without partition columns."""
+    def collect(self, values: Sequence[Mapping[str, str | None]]) -> tuple[Iterable[int | None], Iterable[str]]:
+        """Record the partitions of all files of a commit, and return the partition key and text of each file. The keys
+        are None in a table without partition columns."""
         if not any(values):
             return repeat(None), repeat("{}")
         columns = sorted(values[0])
@@ -129,39 +132,39 @@ class Partitions:
         for item in set(items):
             texts[item] = text = dumps(dict(zip(columns, item if len(columns) > 1 else [item], strict=True)))
             keys[item] = partition_key(text)
-            self._seen.add((keys[item], text))
+            self._partitions.add((keys[item], text))
             self._ords[keys[item]] = []
         ords = self._ords
-        chosen = [keys[item] for item in items]
-        for ord_, key in enumerate(chosen):
+        file_keys = [keys[item] for item in items]
+        for ord_, key in enumerate(file_keys):
             ords[key].append(ord_)
-        return chosen, [texts[item] for item in items]
+        return file_keys, [texts[item] for item in items]
 
     def rows(self) -> list[tuple[int, str]]:
-        """Each distinct partition once."""
-        return sorted(self._seen)
+        """Return the key and the text of each distinct partition."""
+        return sorted(self._partitions)
 
-    def places(self) -> list[tuple[int, list[int]]]:
-        """The places of the files of each partition."""
+    def files(self) -> list[tuple[int, list[int]]]:
+        """Return the ords of the files of each partition."""
         return sorted(self._ords.items())
 
 
 def file_token(txn_id: str) -> str:
-    """What a transaction's own files carry in their names: nobody can have added them before."""
+    """Return the token that the names of a transaction's files contain. It makes the names unique."""
     return f"-tx{UUID(txn_id).hex}"
 
 
 def partition_key(text: str) -> int:
-    """A 63-bit key of a partition; the database refuses two partitions of one key."""
+    """Return the 63-bit key of a partition. The database rejects two partitions with the same key."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 
 
 def add_rows(
-    changes: Changes, gens: Iterable[int | None], partitions: Partitions, *prefix: int
+    changes: Changes, path_gens: Iterable[int | None], partitions: CommitPartitions, *prefix: int
 ) -> Iterator[tuple[Any, ...]]:
-    """A row per add: the prefix, then `ADD_COLUMNS`. Built by column: a commit may hold 100,000 files."""
+    """Return a row per add: the prefix, then `ADD_COLUMNS`. Built by column: a commit may hold 100,000 files."""
     column = changes.of_adds
-    keys, texts = partitions.place(column("partition_values"))
+    keys, texts = partitions.collect(column("partition_values"))
     return zip(
         *map(repeat, prefix),
         range(len(changes.adds)),
@@ -169,7 +172,7 @@ def add_rows(
         column("modification_time"),
         keys,
         column("data_change"),
-        gens,
+        path_gens,
         column("path"),
         texts,
         column("stats"),
@@ -184,7 +187,7 @@ def add_rows(
 
 
 def _texts(values: Sequence[Mapping[str, Any] | None]) -> Iterable[str | None]:
-    """JSON texts, an empty map included; nearly always there are none."""
+    """Return maps as JSON. Nearly always all of them are None, which is the fast path."""
     return repeat(None) if values.count(None) == len(values) else map(map_text, values)
 
 
@@ -193,25 +196,25 @@ def _vector_texts(values: Sequence[DeletionVector | None]) -> Iterable[str | Non
 
 
 def remove_rows(
-    removes: Sequence[Remove], places: Mapping[str, Placed], superseded: Mapping[str, Placed]
+    removes: Sequence[Remove], removed_adds: Mapping[str, AddRowKey], superseded: Mapping[str, AddRowKey]
 ) -> list[tuple[Any, ...]]:
-    """A row per remove and per superseded file, sorted by the add row each closes so that races cannot deadlock."""
-    rows = [_remove_row(ord_, r, places[r.path]) for ord_, r in enumerate(removes)]
-    for ord_, (path, place) in enumerate(superseded.items(), start=len(rows)):
-        rows.append((ord_, place.commit_id, place.ord, None, False, True, None, path, *[None] * 8))
+    """Return a row per remove and per superseded file, sorted by add row so that concurrent commits cannot deadlock."""
+    rows = [_remove_row(ord_, r, removed_adds[r.path]) for ord_, r in enumerate(removes)]
+    for ord_, (path, key) in enumerate(superseded.items(), start=len(rows)):
+        rows.append((ord_, key.commit_id, key.ord, None, False, True, None, path, *[None] * 8))
     return sorted(rows, key=lambda row: row[1:3])
 
 
-def _remove_row(ord_: int, r: Remove, place: Placed) -> tuple[Any, ...]:
+def _remove_row(ord_: int, r: Remove, key: AddRowKey) -> tuple[Any, ...]:
     return (
-        ord_, place.commit_id, place.ord, r.deletion_timestamp, r.data_change, False, r.extended_file_metadata,
+        ord_, key.commit_id, key.ord, r.deletion_timestamp, r.data_change, False, r.extended_file_metadata,
         r.path, map_text(r.partition_values), r.size, r.stats, map_text(r.tags),
         vector_text(r.deletion_vector), r.base_row_id, r.default_row_commit_version, _text(r.extra),
     )  # fmt: skip
 
 
 def cdc_rows(files: Sequence[Cdc]) -> list[tuple[Any, ...]]:
-    """A row per change data file."""
+    """Return a row per change data file."""
     return [
         (ord_, c.size, c.path, dumps(c.partition_values), map_text(c.tags), _text(c.extra))
         for ord_, c in enumerate(files)
@@ -219,7 +222,7 @@ def cdc_rows(files: Sequence[Cdc]) -> list[tuple[Any, ...]]:
 
 
 def metadata_json(m: Metadata) -> dict[str, Any]:
-    """What `dl_write_version` reads of a metaData action."""
+    """Return a metaData action in the form that `dl_write_details` reads."""
     return _present(
         id=m.id,
         name=m.name,
@@ -235,7 +238,7 @@ def metadata_json(m: Metadata) -> dict[str, Any]:
 
 
 def protocol_json(p: Protocol) -> dict[str, Any]:
-    """What `dl_write_version` reads of a protocol action."""
+    """Return a protocol action in the form that `dl_write_details` reads."""
     return _present(
         reader=p.min_reader_version,
         writer=p.min_writer_version,
@@ -246,12 +249,12 @@ def protocol_json(p: Protocol) -> dict[str, Any]:
 
 
 def txn_json(txns: Iterable[Txn]) -> list[list[Any]]:
-    """What `dl_write_version` reads of txn actions."""
+    """Return txn actions in the form that `dl_write_details` reads."""
     return [[t.app_id, t.version, t.last_updated, _text(t.extra)] for t in txns]
 
 
 def domain_json(domains: Iterable[DomainMetadata]) -> list[list[Any]]:
-    """What `dl_write_version` reads of domainMetadata actions."""
+    """Return domainMetadata actions in the form that `dl_write_details` reads."""
     return [[d.domain, d.configuration, d.removed, _text(d.extra)] for d in domains]
 
 
@@ -260,7 +263,7 @@ def _present(**values: Any) -> dict[str, Any]:
 
 
 def metadata_of(row: Mapping[str, Any]) -> Metadata | None:
-    """The metaData action of a row of the `state` query."""
+    """Return the metaData action of a row of the `state` query."""
     if row["metadata_id"] is None:
         return None
     return Metadata(
@@ -277,7 +280,7 @@ def metadata_of(row: Mapping[str, Any]) -> Metadata | None:
 
 
 def protocol_of(row: Mapping[str, Any]) -> Protocol | None:
-    """The protocol action of a row of the `state` query."""
+    """Return the protocol action of a row of the `state` query."""
     if row["min_reader_version"] is None:
         return None
     readers, writers = row["reader_features"], row["writer_features"]
@@ -291,12 +294,12 @@ def protocol_of(row: Mapping[str, Any]) -> Protocol | None:
 
 
 def vector_of(text: str | None) -> DeletionVector | None:
-    """The deletion vector of a stored row."""
+    """Return the deletion vector of a stored row."""
     return None if text is None else from_dict(DeletionVector, loads(text))
 
 
 def add_of(row: Sequence[Any]) -> Add:
-    """The add action of a row of `logged_adds`, its commit id left aside."""
+    """Return the add action of a row of the `logged_adds` query."""
     path, size, modified, values, data_change, stats, tags, vector, base, version, provider, extra = row[1:]
     return Add(
         path, size, modified, _decoded(values) or {}, data_change, stats, _decoded(tags), vector_of(vector), base,
@@ -305,7 +308,7 @@ def add_of(row: Sequence[Any]) -> Add:
 
 
 def remove_of(row: Sequence[Any]) -> Remove:
-    """The remove action of a row of `logged_removes`, its commit id left aside."""
+    """Return the remove action of a row of the `logged_removes` query."""
     path, deleted, data_change, extended, values, size, stats, tags, vector, base, version, extra = row[1:]
     return Remove(
         path, deleted, data_change, extended, _decoded(values), size, stats, _decoded(tags), vector_of(vector), base,
@@ -314,19 +317,19 @@ def remove_of(row: Sequence[Any]) -> Remove:
 
 
 def cdc_of(row: Sequence[Any]) -> Cdc:
-    """The cdc action of a row of `logged_cdc`, its commit id left aside."""
+    """Return the cdc action of a row of the `logged_cdc` query."""
     path, size, values, tags, extra = row[1:]
     return Cdc(path, size, _decoded(values) or {}, tags=_decoded(tags), extra=_decoded(extra) or {})
 
 
 def txn_of(row: Sequence[Any]) -> Txn:
-    """The txn action of a row of `logged_txns`, its version left aside."""
+    """Return the txn action of a row of the `logged_txns` query."""
     app_id, version, last_updated, extra = row[1:]
     return Txn(app_id, version, last_updated, _decoded(extra) or {})
 
 
 def domain_of(row: Sequence[Any]) -> DomainMetadata:
-    """The domainMetadata action of a row of `logged_domains`, its version left aside."""
+    """Return the domainMetadata action of a row of the `logged_domains` query."""
     domain, configuration, removed, extra = row[1:]
     return DomainMetadata(domain, configuration, removed, _decoded(extra) or {})
 

@@ -214,12 +214,12 @@ def copy_rows(
             write(row)
 
 
-def copy_places(
-    connection: Connection, table_key: int, commit_id: int, places: Sequence[tuple[int, Sequence[int]]]
+def copy_partition_files(
+    connection: Connection, table_key: int, commit_id: int, files: Sequence[tuple[int, Sequence[int]]]
 ) -> None:
     """Text COPY of whole numbers: encoding an array element by element would cost as much as the files."""
-    if not places:
+    if not files:
         return
-    lines = [f"{table_key}\t{commit_id}\t{key}\t{{{','.join(map(str, ords))}}}\n" for key, ords in places]
-    with connection.cursor() as cursor, cursor.copy(queries()["copy_places"]) as copy:
+    lines = [f"{table_key}\t{commit_id}\t{key}\t{{{','.join(map(str, ords))}}}\n" for key, ords in files]
+    with connection.cursor() as cursor, cursor.copy(queries()["copy_partition_files"]) as copy:
         copy.write("".join(lines))

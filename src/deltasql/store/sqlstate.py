@@ -72,7 +72,7 @@ def is_connection_loss(error: psycopg.Error) -> bool:
     return state[:2] == "08" or state in ("57P01", "57P02", "57P05")
 
 
-def is_refusal(error: psycopg.Error) -> bool:
+def is_rejection(error: psycopg.Error) -> bool:
     """Did the server refuse a statement, and lives on, so that nothing of it was done? Of a server that ends a session
     instead, or panics, nobody knows what it did before."""
     if error.sqlstate is None:

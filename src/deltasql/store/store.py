@@ -26,8 +26,8 @@ from deltasql.store.read.snapshots import FilesAt, Snapshots
 from deltasql.store.read.table_contents import contents
 from deltasql.store.records import HistoryEntry, TableInfo, TransactionInfo
 from deltasql.store.sqlstate import LOCK_TIMEOUT, translated
-from deltasql.store.write.commit_parts import Committed, Landed, TransactionHeader
 from deltasql.store.write.log_writer import commit
+from deltasql.store.write.prepared_commit import Committed, Landed, TransactionHeader
 
 if TYPE_CHECKING:
     from deltasql.expressions.predicates import Predicate

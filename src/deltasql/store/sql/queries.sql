@@ -6,8 +6,8 @@ select (select system_identifier from pg_control_system()), current_database()
 -- Who serves this connection: names it exactly, should its last reply get lost.
 select pid, backend_start from pg_stat_activity where pid = pg_backend_pid()
 
--- backend_gone --
--- End a backend whose client lost it; no row once it is gone.
+-- terminate_backend --
+-- Terminate a server process that lost its client. Returns no row once the process has ended.
 select pg_terminate_backend(pid) from pg_stat_activity where pid = %(pid)s and backend_start = %(started)s
 
 -- has_migrations --
@@ -39,7 +39,7 @@ select table_key, version, committed_at from dl_commit(%(txn_id)s, %(author)s, %
 -- The rows that hold these paths.
 select path, path_gen, commit_id, ord, removed_by, deletion_vector from dl_find_files(%(table_key)s, %(paths)s)
 
--- copy_places --
+-- copy_partition_files --
 -- Which files of a commit lie in which partition.
 copy dl_partition_files (table_key, commit_id, partition_key, ords) from stdin
 
@@ -211,7 +211,7 @@ select pg_is_in_recovery() as in_recovery
 -- applied --
 -- Of tables with application transactions: how many of these were applied already, and by which version.
 select x.key, d.applied, d.version, jsonb_array_length(x.txns) as given
-from jsonb_to_recordset(%(parts)s::jsonb) as x (key int, txns jsonb)
+from jsonb_to_recordset(%(tables)s::jsonb) as x (key int, txns jsonb)
 cross join lateral dl_applied(x.key, x.txns) d
 
 -- txn_version --

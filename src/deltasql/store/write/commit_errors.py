@@ -1,4 +1,4 @@
-"""What an error of the database means for a commit, and what refuses one."""
+"""Translate errors of the database into the errors of a commit. After each of these, nothing was written."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from deltasql.protocol.table_changes import TableCommit
 from deltasql.store.action_rows import loads
 from deltasql.store.database import Row
 from deltasql.store.sqlstate import translate
-from deltasql.store.write.commit_parts import Part
+from deltasql.store.write.prepared_commit import PreparedCommit
 
-_PLACE_CONSTRAINTS = ("dl_add_files_path_key", "dl_remove_files_add_key")
+_FILE_CONSTRAINTS = ("dl_add_files_path_key", "dl_remove_files_add_key")
 _TABLE_CONSTRAINTS = ("dl_tables_name_key", "dl_tables_location_key")
 
 
 class AppliedBefore(Exception):
-    """An application transaction of this commit was applied by an earlier one; nothing was written."""
+    """An earlier commit already applied an application transaction of this commit."""
 
     def __init__(self, table_key: int, version: int) -> None:
         super().__init__(table_key, version)
@@ -26,70 +26,75 @@ class AppliedBefore(Exception):
         self.version = version
 
 
-class ExamineWinners(Exception):
-    """`dl_commit` met winners that only the caller can judge; nothing was written."""
+class WinnersToCheck(Exception):
+    """`dl_commit` found newer versions, and the caller must check them for conflicts."""
 
 
-class Misplaced(Exception):
-    """A path was added, or a file removed, since its place was looked up; nothing was written."""
+class FilesChanged(Exception):
+    """Another commit added or removed a file of this commit after the file was looked up."""
 
 
-def explain(error: psycopg.Error, parts: Sequence[Part]) -> Exception:
-    """What an error of the database means for this commit. None of these landed."""
+def explain(error: psycopg.Error, prepared: Sequence[PreparedCommit]) -> Exception:
+    """Return the deltasql error for an error that the database raised during a commit."""
     state = error.sqlstate or ""
-    if state == "23505" and error.diag.constraint_name in _PLACE_CONSTRAINTS:
-        return Misplaced()
+    if state == "23505" and error.diag.constraint_name in _FILE_CONSTRAINTS:
+        return FilesChanged()
     if state == "23505" and error.diag.constraint_name in _TABLE_CONSTRAINTS:
-        return _table_exists(error.diag.constraint_name, parts)
+        return _table_exists(error.diag.constraint_name, prepared)
     if not state.startswith("DL"):
         return translate(error)
     detail = loads(error.diag.message_detail or "{}")
-    commits = {part.key: part.commit for part in parts}
+    commits = {one.key: one.commit for one in prepared}
     known: dict[str, Callable[[], Exception]] = {
         "DL208": lambda: AppliedBefore(detail["key"], detail["version"]),
         "DL207": lambda: partly_applied(commits[detail["key"]], detail["version"]),
-        "DL300": ExamineWinners,
-        "DL301": Misplaced,
-        "DL302": lambda: _taken_over(commits[detail["key"]]),
+        "DL300": WinnersToCheck,
+        "DL301": FilesChanged,
+        "DL302": lambda: _files_added_by_another(commits[detail["key"]]),
         "DL404": lambda: TableNotFound(commits[detail[0]].state.name),
         "DL409": lambda: version_conflict(commits[detail["key"]], detail["actual"]),
     }
     return known.get(state, lambda: translate(error))()
 
 
-def partly_applied(own: TableCommit, version: int) -> ConcurrentTransaction:
+def partly_applied(commit: TableCommit, version: int) -> ConcurrentTransaction:
+    """Return the error for a commit of which only some application transactions were applied before."""
     return ConcurrentTransaction(
-        "some of our application transactions were applied already, others not",
-        table_id=own.state.table_id,
-        table=own.state.name,
+        "some application transactions of this commit were already applied, the rest were not",
+        table_id=commit.state.table_id,
+        table=commit.state.name,
         winner=version,
     )
 
 
-def _taken_over(own: TableCommit) -> ConcurrentTransaction:
+def _files_added_by_another(commit: TableCommit) -> ConcurrentTransaction:
     return ConcurrentTransaction(
-        "files that this transaction named were added by another one", table_id=own.state.table_id, table=own.state.name
+        "another transaction already added files that this transaction wrote",
+        table_id=commit.state.table_id,
+        table=commit.state.name,
     )
 
 
-def version_conflict(own: TableCommit, actual: int) -> VersionConflict:
-    return VersionConflict(own.state.table_id, own.expected_version or 0, actual, own.state.name)
+def version_conflict(commit: TableCommit, actual: int) -> VersionConflict:
+    """Return the error for a commit that expects another version of its table."""
+    return VersionConflict(commit.state.table_id, commit.expected_version or 0, actual, commit.state.name)
 
 
-def overlap(full: str, location: str, other: Row) -> TableExists:
-    if other["name"] == full:
-        return TableExists(full)
+def location_overlap(name: str, location: str, other: Row) -> TableExists:
+    """Return the error for a new table whose name or location another table has."""
+    if other["name"] == name:
+        return TableExists(name)
     return TableExists(
-        full,
-        f"the location {location} of {full} overlaps that of table {other['name']}, {other['location']}: choose "
-        f"another one.",
+        name,
+        f"the location {location} of {name} overlaps the location {other['location']} of table {other['name']}: "
+        f"choose another location.",
     )
 
 
-def _table_exists(constraint: str, parts: Sequence[Part]) -> TableExists:
-    creates = [part.commit for part in parts if part.commit.create]
-    names = ", ".join(own.state.name for own in creates)
+def _table_exists(constraint: str, prepared: Sequence[PreparedCommit]) -> TableExists:
+    created = [one.commit for one in prepared if one.commit.create]
+    names = ", ".join(commit.state.name for commit in created)
     if constraint == "dl_tables_name_key":
         return TableExists(names)
-    places = ", ".join(own.create.location for own in creates if own.create)
-    return TableExists(names, f"another table lives at {places} already: choose another location for {names}.")
+    locations = ", ".join(commit.create.location for commit in created if commit.create)
+    return TableExists(names, f"another table is already at {locations}: choose another location for {names}.")

@@ -1,8 +1,8 @@
-"""The one commit path, for one table and for many.
+"""Commit to one or more tables. This is the only commit path.
 
-A small commit is one call of `dl_commit`, one round trip. A large one, or one that meets winners it must examine,
-takes the same steps in a transaction of its own: files are copied in before any lock, heads are locked in key
-order, winners are examined under the lock, and the same `dl_commit` writes the versions.
+A small commit is one call of `dl_commit`, which is one round trip. A large commit, or one that must check winners for
+conflicts, takes the same steps in an explicit transaction: it copies the file rows before any lock, locks the tables in
+key order, checks the winners under the lock, and calls the same `dl_commit` to write the versions.
 """
 
 from __future__ import annotations
@@ -23,143 +23,155 @@ from deltasql.errors import (
 )
 from deltasql.protocol.table_changes import TableCommit
 from deltasql.store import action_rows
-from deltasql.store.action_rows import Partitions
-from deltasql.store.database import Connection, Database, copy_places, copy_rows, fetch, milliseconds
+from deltasql.store.action_rows import CommitPartitions
+from deltasql.store.database import Connection, Database, copy_partition_files, copy_rows, fetch, milliseconds
 from deltasql.store.queries import queries
-from deltasql.store.sqlstate import is_refusal, translated
+from deltasql.store.sqlstate import is_rejection, translated
 from deltasql.store.write import outcome
 from deltasql.store.write.commit_errors import (
     AppliedBefore,
-    ExamineWinners,
-    Misplaced,
+    FilesChanged,
+    WinnersToCheck,
     explain,
-    overlap,
+    location_overlap,
     partly_applied,
     version_conflict,
 )
-from deltasql.store.write.commit_parts import (
+from deltasql.store.write.file_lookup import look_up_again, look_up_borrowed, look_up_removes
+from deltasql.store.write.prepared_commit import (
     Committed,
     Landed,
-    Part,
+    PreparedCommit,
     TransactionHeader,
-    described,
-    gens_of,
-    part_of,
-    request_of,
+    commit_request,
+    describe,
+    path_gens_of,
+    prepare,
 )
-from deltasql.store.write.file_generations import place_again, place_files_of_others, place_removes
-from deltasql.store.write.winners import examine_winners
+from deltasql.store.write.winners import check_winners
 
 _log = logging.getLogger(__name__)
-_PLACING_ATTEMPTS = 20
-# Any constant will do, as long as every deltasql process takes the same lock before it creates a table.
+_LOOKUP_ATTEMPTS = 20
+# Any constant works, as long as every deltasql process takes the same lock before it creates a table.
 _LOCATIONS_LOCK = 0x6C6F6361
+
+AfterCommit = Callable[[Sequence[Landed]], Mapping[str, MirrorFailure]]
+"""Called with the commits that landed. Returns the tables that could not be published, by id."""
 
 
 def commit(
-    database: Database,
-    commits: Sequence[TableCommit],
-    txn: TransactionHeader,
-    after: Callable[[Sequence[Landed]], Mapping[str, MirrorFailure]],
+    database: Database, commits: Sequence[TableCommit], txn: TransactionHeader, after: AfterCommit
 ) -> dict[str, Committed]:
-    """Commit all tables or none. Each was validated before; the result is durable when `after` is called with it."""
-    ordered = sorted(commits, key=lambda c: c.state.table_key)
-    token = action_rows.file_token(txn.txn_id)
-    texts = [described(own, txn) for own in ordered]  # whatever is refused is refused before anything is taken
-    numbers = [-1 if own.is_check else database.next_commit_id() for own in ordered]
-    parts = [part_of(own, number, token, text) for own, number, text in zip(ordered, numbers, texts, strict=True)]
+    """Commit to all tables or to none, and return the result by table id. The commits must be validated already.
+    `after` is called once the commit is durable."""
+    prepared = _prepare_all(database, commits, txn)
     applied: dict[str, Committed] = {}
-    while any(not part.commit.is_check for part in parts):
+    while any(not one.commit.is_check for one in prepared):
         try:
-            landed = _commit_parts(database, parts, txn)
-            failures = _followed(after, _landed(parts, landed))
-            return applied | {key: replace(one, mirror=failures.get(key)) for key, one in landed.items()}
+            committed = _commit_prepared(database, prepared, txn)
+            failures = _run_after(after, _landed(prepared, committed))
+            return applied | {key: replace(one, mirror=failures.get(key)) for key, one in committed.items()}
         except AppliedBefore:
             with translated(), database.connection() as connection:
-                found = applied_before(connection, parts)
-            ids = {part.key: part.commit.state.table_id for part in parts}
-            applied |= {ids[key]: Committed(ids[key], version, None, before=True) for key, version in found.items()}
-            parts = [part for part in parts if part.key not in found]
-            _check_rest(parts, sorted(applied))
+                versions = applied_before(connection, prepared)
+            ids = {one.key: one.commit.state.table_id for one in prepared}
+            applied |= {ids[key]: Committed(ids[key], version, None, before=True) for key, version in versions.items()}
+            prepared = [one for one in prepared if one.key not in versions]
+            _check_not_applied(prepared, len(applied))
     return applied
 
 
-def applied_before(connection: Connection, parts: Sequence[Part]) -> dict[int, int]:
-    """The tables to which an earlier commit applied the same application transactions, with the versions it became."""
-    asked = [{"key": part.key, "txns": part.description["txns"]} for part in parts if "txns" in part.description]
-    found = {}
-    for row in fetch(connection, "applied", {"parts": action_rows.dumps(asked)}) if asked else ():
+def _prepare_all(database: Database, commits: Sequence[TableCommit], txn: TransactionHeader) -> list[PreparedCommit]:
+    """Describe all commits first, so that a rejected one takes no commit id."""
+    ordered = sorted(commits, key=lambda commit: commit.state.table_key)
+    token = action_rows.file_token(txn.txn_id)
+    descriptions = [describe(commit, txn) for commit in ordered]
+    commit_ids = [-1 if commit.is_check else database.next_commit_id() for commit in ordered]
+    return [
+        prepare(commit, commit_id, token, description)
+        for commit, commit_id, description in zip(ordered, commit_ids, descriptions, strict=True)
+    ]
+
+
+def applied_before(connection: Connection, prepared: Sequence[PreparedCommit]) -> dict[int, int]:
+    """Return the tables whose application transactions an earlier commit applied, with the version of that commit."""
+    requests = [{"key": one.key, "txns": one.description["txns"]} for one in prepared if "txns" in one.description]
+    versions = {}
+    for row in fetch(connection, "applied", {"tables": action_rows.dumps(requests)}) if requests else ():
         if row["applied"] == row["given"]:
-            found[row["key"]] = row["version"]
+            versions[row["key"]] = row["version"]
         elif row["applied"]:
-            part = next(part for part in parts if part.key == row["key"])
-            raise partly_applied(part.commit, row["version"])
-    return found
+            partly = next(one for one in prepared if one.key == row["key"])
+            raise partly_applied(partly.commit, row["version"])
+    return versions
 
 
-def _check_rest(parts: Sequence[Part], applied: Sequence[str]) -> None:
-    """Some tables have this work already. Others may still get rows that are merely added, as when a stream feeds one
-    table more; but what was computed from the tables as they are now is not what was committed then."""
-    for part in parts:
-        if not part.commit.is_check and not part.commit.is_blind_append:
-            state = part.commit.state
+def _check_not_applied(prepared: Sequence[PreparedCommit], num_applied: int) -> None:
+    """Check the tables to which the application transaction is not applied yet, when it is applied to the other tables.
+
+    A blind append may still be committed, as when a stream gets one more target table. Any other change was computed
+    from newer data than the changes that were applied.
+    """
+    for one in prepared:
+        if not one.commit.is_check and not one.commit.is_blind_append:
+            state = one.commit.state
             raise ConcurrentTransaction(
-                f"this application transaction was applied to {len(applied)} other tables before, and to this one it "
-                f"was not: what it would change here now is not what it would have changed then. If it is to be done, "
-                f"do it in a transaction of its own",
+                f"this application transaction was already applied to {num_applied} other tables, but not to this one. "
+                f"The change of this table was computed from newer data, so it is not committed: commit it in a "
+                f"separate transaction",
                 table_id=state.table_id,
                 table=state.name,
             )
 
 
-def _followed(
-    after: Callable[[Sequence[Landed]], Mapping[str, MirrorFailure]], landed: Sequence[Landed]
-) -> Mapping[str, MirrorFailure]:
-    """What follows a commit. It has landed: whatever goes wrong here must not look as if it had not, or its files would
-    be taken for nobody's."""
+def _run_after(after: AfterCommit, landed: Sequence[Landed]) -> Mapping[str, MirrorFailure]:
+    """Call `after` and turn any exception into a failure to publish: the commit has landed, and an exception would make
+    the caller delete its files."""
     try:
         return after(landed)
     except Exception as error:
-        _log.exception("what follows a commit failed")
-        states = [(part.commit.state, part.version) for part in landed]
+        _log.exception("the steps after a commit failed")
+        states = [(one.commit.state, one.version) for one in landed]
         text = f"{type(error).__name__}: {error}"
         return {state.table_id: MirrorFailure(state.table_id, version, text, state.name) for state, version in states}
 
 
-def _landed(parts: Sequence[Part], results: Mapping[str, Committed]) -> list[Landed]:
-    written = [(part, results[part.commit.state.table_id]) for part in parts if not part.commit.is_check]
-    tables = {part.commit.state.name: one.version for part, one in written} if len(written) > 1 else None
-    found = []
-    for part, one in written:
-        if one.committed_at is None:
+def _landed(prepared: Sequence[PreparedCommit], results: Mapping[str, Committed]) -> list[Landed]:
+    written = [(one, results[one.commit.state.table_id]) for one in prepared if not one.commit.is_check]
+    tables = {one.commit.state.name: result.version for one, result in written} if len(written) > 1 else None
+    landed = []
+    for one, result in written:
+        if result.committed_at is None:
             raise AssertionError("a commit that has just landed has a time")
-        found.append(Landed(part.key, part.commit_id, part.commit, one.version, one.committed_at, tables))
-    return found
+        landed.append(Landed(one.key, one.commit_id, one.commit, result.version, result.committed_at, tables))
+    return landed
 
 
-def _commit_parts(database: Database, parts: list[Part], txn: TransactionHeader) -> dict[str, Committed]:
-    files = sum(part.commit.changes.num_files for part in parts)
-    creates = any(part.commit.create for part in parts)
-    small = files < database.config["writer.copy_threshold"] and not txn.timeout and not creates
-    run = _in_one_call if small else _in_steps
-    for _ in range(_PLACING_ATTEMPTS):
+def _commit_prepared(
+    database: Database, prepared: list[PreparedCommit], txn: TransactionHeader
+) -> dict[str, Committed]:
+    num_files = sum(one.commit.changes.num_files for one in prepared)
+    creates = any(one.commit.create for one in prepared)
+    is_small = num_files < database.config["writer.copy_threshold"] and not txn.timeout and not creates
+    run = _in_one_call if is_small else _in_steps
+    for _ in range(_LOOKUP_ATTEMPTS):
         try:
-            return _attempt(_Attempt(database, parts, txn), run)
-        except ExamineWinners:
+            return _attempt(_Attempt(database, prepared, txn), run)
+        except WinnersToCheck:
             run = _in_steps
-        except Misplaced:
-            place_again(database, parts)
-    raise DatabaseError("other writers keep adding and removing the files of this commit: run it again")
+        except FilesChanged:
+            look_up_again(database, prepared)
+    raise DatabaseError("concurrent commits keep adding and removing the files of this commit: retry it")
 
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """What the two ways to commit work on."""
+    """The input of both ways to commit."""
 
     database: Database
-    parts: list[Part]
+    prepared: list[PreparedCommit]
     txn: TransactionHeader
-    sent: outcome.Sent = field(default_factory=outcome.Sent)
+    sent: outcome.SentCommit = field(default_factory=outcome.SentCommit)
 
 
 def _attempt(attempt: _Attempt, run: Callable[[Connection, _Attempt], dict[str, Committed]]) -> dict[str, Committed]:
@@ -167,63 +179,63 @@ def _attempt(attempt: _Attempt, run: Callable[[Connection, _Attempt], dict[str, 
         with attempt.database.connection() as connection:
             return run(connection, attempt)
     except psycopg.Error as error:
-        if attempt.sent.backend is not None and not is_refusal(error):
-            landed = outcome.look_up(attempt.database, attempt.txn.txn_id, attempt.sent.backend, error)
-            return {r["table_id"]: Committed(r["table_id"], r["version"], r["committed_at"]) for r in landed}
-        raise explain(error, attempt.parts) from error
+        if attempt.sent.backend is not None and not is_rejection(error):
+            rows = outcome.look_up(attempt.database, attempt.txn.txn_id, attempt.sent.backend, error)
+            return {r["table_id"]: Committed(r["table_id"], r["version"], r["committed_at"]) for r in rows}
+        raise explain(error, attempt.prepared) from error
 
 
 def _in_one_call(connection: Connection, attempt: _Attempt) -> dict[str, Committed]:
-    for part in attempt.parts:
-        place_removes(connection, part)
-        place_files_of_others(connection, part)
-    request = [request_of(part, inline=True) for part in attempt.parts]
+    for one in attempt.prepared:
+        look_up_removes(connection, one)
+        look_up_borrowed(connection, one)
+    request = [commit_request(one, inline=True) for one in attempt.prepared]
     attempt.sent.mark(connection)
-    return finish(connection, attempt.parts, attempt.txn, request)
+    return finish(connection, attempt.prepared, attempt.txn, request)
 
 
 def _in_steps(connection: Connection, attempt: _Attempt) -> dict[str, Committed]:
-    parts = attempt.parts
+    prepared = attempt.prepared
     begin(connection, attempt.database, attempt.txn)
-    for part in parts:
-        register(connection, part)
-    parts.sort(key=lambda part: part.key)
-    precheck(connection, parts)
-    for part in parts:
-        place_removes(connection, part)
-        place_files_of_others(connection, part)
-        stage(connection, part)
-    heads = lock_heads(connection, parts)
-    for key, version in applied_before(connection, parts).items():
+    for one in prepared:
+        register(connection, one)
+    prepared.sort(key=lambda one: one.key)
+    precheck(connection, prepared)
+    for one in prepared:
+        look_up_removes(connection, one)
+        look_up_borrowed(connection, one)
+        stage(connection, one)
+    heads = lock_heads(connection, prepared)
+    for key, version in applied_before(connection, prepared).items():
         raise AppliedBefore(key, version)
-    for part in parts:
-        examine_winners(connection, part, heads)
-    request = [request_of(part, inline=False, head=heads[part.key]) for part in parts]
-    result = finish(connection, parts, attempt.txn, request)
+    for one in prepared:
+        check_winners(connection, one, heads)
+    request = [commit_request(one, inline=False, head=heads[one.key]) for one in prepared]
+    result = finish(connection, prepared, attempt.txn, request)
     attempt.sent.mark(connection)
     end(connection)
     return result
 
 
-def precheck(connection: Connection, parts: Sequence[Part]) -> None:
-    """Without a lock: a strict commit that is too late already should not copy its files first."""
-    if all(part.commit.expected_version is None for part in parts):
+def precheck(connection: Connection, prepared: Sequence[PreparedCommit]) -> None:
+    """Check expected versions without a lock, so that a commit that is too late does not copy its files."""
+    if all(one.commit.expected_version is None for one in prepared):
         return
-    heads = fetch(connection, "heads", {"keys": [part.key for part in parts]})
-    _check_strict(parts, {row["table_key"]: row["current_version"] for row in heads})
+    rows = fetch(connection, "heads", {"keys": [one.key for one in prepared]})
+    _check_expected(prepared, {row["table_key"]: row["current_version"] for row in rows})
 
 
-def _check_strict(parts: Sequence[Part], heads: Mapping[int, int]) -> None:
-    for part in parts:
-        state, expected = part.commit.state, part.commit.expected_version
-        if part.key not in heads:
+def _check_expected(prepared: Sequence[PreparedCommit], heads: Mapping[int, int]) -> None:
+    for one in prepared:
+        state, expected = one.commit.state, one.commit.expected_version
+        if one.key not in heads:
             raise TableNotFound(state.name)
-        if expected is not None and heads[part.key] + 1 != expected and not part.commit.changes.txns:
-            raise version_conflict(part.commit, heads[part.key])
+        if expected is not None and heads[one.key] + 1 != expected and not one.commit.changes.txns:
+            raise version_conflict(one.commit, heads[one.key])
 
 
 def begin(connection: Connection, database: Database, txn: TransactionHeader) -> None:
-    """Open the transaction. The session has its limits already, unless this transaction has one of its own."""
+    """Begin the database transaction. Set its timeouts if the transaction has a timeout; else the session's apply."""
     connection.execute("begin isolation level read committed")
     if txn.timeout:
         lock = min(txn.timeout, database.config["transaction.lock_timeout"])
@@ -233,65 +245,70 @@ def begin(connection: Connection, database: Database, txn: TransactionHeader) ->
             connection.execute(queries()["transaction_timeout"], {"transaction": limits["statement"]})
 
 
-def register(connection: Connection, part: Part) -> None:
-    """Give a table that this transaction creates its key. Its directory must not mix with that of another table."""
-    new = part.commit.create
+def register(connection: Connection, prepared: PreparedCommit) -> None:
+    """Insert a table that this transaction creates. Reject a location that overlaps that of another table."""
+    new = prepared.commit.create
     if new is not None:
+        state = prepared.commit.state
         fetch(connection, "lock_locations", {"lock": _LOCATIONS_LOCK})
         for other in fetch(connection, "overlapping", {"location": new.location}):
-            raise overlap(part.commit.state.name, new.location, other)
+            raise location_overlap(state.name, new.location, other)
         values = {"namespace": new.namespace, "name": new.name, "location": new.location}
-        part.key = fetch(connection, "insert_table", {"table_id": part.commit.state.table_id, **values})[0]["table_key"]
+        prepared.key = fetch(connection, "insert_table", {"table_id": state.table_id, **values})[0]["table_key"]
 
 
-def stage(connection: Connection, part: Part) -> None:
-    """Copy all file rows in, before any lock. They stay invisible until COMMIT."""
-    changes = part.commit.changes
-    part.partitions = Partitions()
+def stage(connection: Connection, prepared: PreparedCommit) -> None:
+    """Copy all file rows into the log, before any lock. They are invisible until COMMIT."""
+    changes = prepared.commit.changes
+    prepared.partitions = CommitPartitions()
     if changes.adds:
-        key = (part.key, part.commit_id)
-        adds = action_rows.add_rows(changes, gens_of(part), part.partitions, *key)
+        key = (prepared.key, prepared.commit_id)
+        adds = action_rows.add_rows(changes, path_gens_of(prepared), prepared.partitions, *key)
         copy_rows(connection, "dl_add_files", (*action_rows.KEY_COLUMNS, *action_rows.ADD_COLUMNS), adds)
-    removes = action_rows.remove_rows(changes.removes, part.places, part.superseded)
-    _copy(connection, part, "dl_remove_files", action_rows.REMOVE_COLUMNS, removes)
-    _copy(connection, part, "dl_cdc_files", action_rows.CDC_COLUMNS, action_rows.cdc_rows(changes.cdc))
-    copy_places(connection, part.key, part.commit_id, part.partitions.places())
+    removes = action_rows.remove_rows(changes.removes, prepared.removed_adds, prepared.superseded)
+    _copy(connection, prepared, "dl_remove_files", action_rows.REMOVE_COLUMNS, removes)
+    _copy(connection, prepared, "dl_cdc_files", action_rows.CDC_COLUMNS, action_rows.cdc_rows(changes.cdc))
+    copy_partition_files(connection, prepared.key, prepared.commit_id, prepared.partitions.files())
 
 
 def _copy(
-    connection: Connection, part: Part, table: str, columns: action_rows.Columns, values: Sequence[tuple[Any, ...]]
+    connection: Connection,
+    prepared: PreparedCommit,
+    table: str,
+    columns: action_rows.Columns,
+    rows: Sequence[tuple[Any, ...]],
 ) -> None:
-    if values:
-        key = (part.key, part.commit_id)
-        copy_rows(connection, table, (*action_rows.KEY_COLUMNS, *columns), (key + row for row in values))
+    if rows:
+        key = (prepared.key, prepared.commit_id)
+        copy_rows(connection, table, (*action_rows.KEY_COLUMNS, *columns), (key + row for row in rows))
 
 
-def lock_heads(connection: Connection, parts: Sequence[Part]) -> dict[int, int]:
-    """Lock every table of the commit, in key order, and check strict versions."""
-    found = fetch(connection, "lock_heads", {"keys": [part.key for part in parts]})
-    heads = {row["table_key"]: row["current_version"] for row in found}
-    _check_strict(parts, heads)
+def lock_heads(connection: Connection, prepared: Sequence[PreparedCommit]) -> dict[int, int]:
+    """Lock the tables of the commit in key order, check expected versions, and return the current versions."""
+    rows = fetch(connection, "lock_heads", {"keys": [one.key for one in prepared]})
+    heads = {row["table_key"]: row["current_version"] for row in rows}
+    _check_expected(prepared, heads)
     return heads
 
 
 def finish(
     connection: Connection,
-    parts: Sequence[Part],
+    prepared: Sequence[PreparedCommit],
     txn: TransactionHeader,
     request: list[dict[str, Any]],
 ) -> dict[str, Committed]:
-    """Write versions, heads and the outbox."""
+    """Call `dl_commit`, which writes the versions, the heads and the outbox."""
     params = {
         "txn_id": txn.txn_id,
         "author": txn.author,
         "message": txn.message,
         "tables": Jsonb(request, dumps=action_rows.encode),
     }
-    landed = connection.execute(queries()["commit"], params, prepare=True).fetchall()
-    ids = {part.key: part.commit.state.table_id for part in parts}
-    return {ids[r["table_key"]]: Committed(ids[r["table_key"]], r["version"], r["committed_at"]) for r in landed}
+    rows = connection.execute(queries()["commit"], params, prepare=True).fetchall()
+    ids = {one.key: one.commit.state.table_id for one in prepared}
+    return {ids[r["table_key"]]: Committed(ids[r["table_key"]], r["version"], r["committed_at"]) for r in rows}
 
 
 def end(connection: Connection) -> None:
-    """COMMIT: from here on the outcome is the server's to tell."""
+    """Send COMMIT. From here on only the server knows the outcome."""
     connection.execute("commit")

@@ -1,4 +1,4 @@
-"""Those who committed to a table since it was read."""
+"""Winners: the versions that were committed to a table after a transaction read it."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from deltasql.protocol.conflicts import AddedFile, RemovedFile, Winner, check
 from deltasql.store import action_rows
 from deltasql.store.action_rows import loads
 from deltasql.store.database import Connection, fetch
-from deltasql.store.write.commit_parts import Part
+from deltasql.store.write.prepared_commit import PreparedCommit
 
 
-def examine_winners(connection: Connection, part: Part, heads: Mapping[int, int]) -> None:
-    """Under the lock: may this part be rebased on what landed since it was read?"""
-    if part.commit.expected_version is None and heads[part.key] > part.commit.state.version:
-        check(part.commit, fetch_winners(connection, part))
+def check_winners(connection: Connection, prepared: PreparedCommit, heads: Mapping[int, int]) -> None:
+    """Raise the conflict if the commit cannot be rebased on the winners. The table must be locked."""
+    if prepared.commit.expected_version is None and heads[prepared.key] > prepared.commit.state.version:
+        check(prepared.commit, fetch_winners(connection, prepared))
 
 
-def fetch_winners(connection: Connection, part: Part) -> list[Winner]:
-    """Every version after the one that was read, in order, in at most three queries."""
-    params = {"table_key": part.key, "read": part.commit.state.version}
+def fetch_winners(connection: Connection, prepared: PreparedCommit) -> list[Winner]:
+    """Return every version after the one that was read, in order, with at most three queries."""
+    params = {"table_key": prepared.key, "read": prepared.commit.state.version}
     adds: dict[int, list[AddedFile]] = {}
     removes: dict[int, list[RemovedFile]] = {}
-    if not part.commit.is_blind_append:
+    if not prepared.commit.is_blind_append:
         for row in fetch(connection, "winner_adds", params):
             file = AddedFile(row["path"], loads(row["partition_values"]), row["stats"], row["data_change"])
             adds.setdefault(row["version"], []).append(file)
