@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -19,6 +20,17 @@ import deltasql
 
 REPOSITORY = Path(__file__).parents[2]
 _SNIPPET = re.compile(r"<!-- executed by [^>]*-->\n```python\n(.*?)```", re.DOTALL)
+PAGES = ["docs/tutorial.md"] + [
+    f"docs/howto/{name}.md"
+    for name in (
+        "read-and-write-rows",
+        "read-without-spark",
+        "change-rows",
+        "small-changes",
+        "transactions",
+        "register-files",
+    )
+]
 
 
 def snippets(page: str) -> str:
@@ -48,6 +60,11 @@ def shared_lake(
 
 
 @pytest.mark.usefixtures("shared_lake")
-@pytest.mark.parametrize("page", ["docs/tutorial.md"])
+@pytest.mark.parametrize("page", PAGES)
 def test_page_runs(page: str) -> None:
-    exec(compile(snippets(page), page, "exec"), {"__name__": page})
+    names: dict[str, Any] = {}
+    try:
+        exec(compile(snippets(page), page, "exec"), names)
+    finally:
+        if "lake" in names:
+            names["lake"].close()
