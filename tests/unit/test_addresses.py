@@ -15,7 +15,8 @@ from deltasql.addresses import (
     table_uri,
 )
 from deltasql.errors import ValidationError
-from deltasql.protocol.partition_paths import encode_path, hive_values, partition_text
+from deltasql.protocol.partition_paths import encode_path, hive_values
+from deltasql.protocol.partition_values import partition_text
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from deltasql.expressions.bounds import (
     TIMESTAMP_NTZ,
     bounds_type,
 )
-from deltasql.expressions.temporal import DAY_MICROS, ZONE_SLACK, parse_date, parse_timestamp
+from deltasql.expressions.value_text import DAY_MICROS, ZONE_SLACK, parse_plain_date, parse_plain_timestamp
 
 
 class Zone(Enum):
@@ -169,7 +169,7 @@ def _double(value: int | Decimal | float) -> float | None:
 
 def _cast_to_date(value: Value) -> Day | None:
     if isinstance(value, str):
-        days = parse_date(value)
+        days = parse_plain_date(value)
         return None if days is None else Day(days)
     return value if isinstance(value, Day) else None
 
@@ -179,8 +179,8 @@ def _cast_to_timestamp(value: Value) -> Instant | None:
         return Instant(value.days * DAY_MICROS, Zone.SESSION)
     if isinstance(value, Instant):
         return value if value.zone is Zone.UTC else Instant(value.micros, Zone.SESSION)
-    found = parse_timestamp(value) if isinstance(value, str) else None
-    return None if found is None else Instant(found.micros, Zone.UTC if found.zoned else Zone.SESSION)
+    found = parse_plain_timestamp(value) if isinstance(value, str) else None
+    return None if found is None else Instant(found.micros, Zone.UTC if found.zone else Zone.SESSION)
 
 
 def _cast_to_timestamp_ntz(value: Value) -> Instant | None:
@@ -188,8 +188,8 @@ def _cast_to_timestamp_ntz(value: Value) -> Instant | None:
         return Instant(value.days * DAY_MICROS, Zone.NONE)
     if isinstance(value, Instant):
         return value if value.zone is Zone.NONE else None
-    found = parse_timestamp(value) if isinstance(value, str) else None
-    return None if found is None or found.zoned else Instant(found.micros, Zone.NONE)
+    found = parse_plain_timestamp(value) if isinstance(value, str) else None
+    return None if found is None or found.zone else Instant(found.micros, Zone.NONE)
 
 
 _CASTS: dict[str, Callable[[Value], Value]] = {

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
+import math
 from collections.abc import Callable, Sequence
-from decimal import Decimal
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -23,11 +22,17 @@ from deltasql.expressions.bounds import (
     bounds_type,
     single_precision,
 )
-from deltasql.expressions.temporal import ZONE_SLACK, parse_date, parse_timestamp
+from deltasql.expressions.value_text import (
+    ZONE_SLACK,
+    parse_boolean,
+    parse_decimal,
+    parse_double,
+    parse_integer,
+    parse_plain_date,
+    parse_plain_timestamp,
+)
 
-_INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?", re.ASCII)
-_NOT_FINITE = re.compile(r"NaN|[+-]?Infinity")
+_NOT_FINITE = ("NaN", "Infinity", "+Infinity", "-Infinity")
 
 
 class _Value(NamedTuple):
@@ -63,8 +68,7 @@ def _read(text: str, target: pa.DataType) -> _Value:
         return _Value(null=True)
     if target == UNORDERED:
         return _Value()
-    reader = _read_decimal if pa.types.is_decimal(target) else _READERS[target]
-    return reader(text)
+    return _exact(parse_decimal(text)) if pa.types.is_decimal(target) else _READERS[target](text)
 
 
 def _fit(values: Sequence[Any], type: pa.DataType) -> bool:
@@ -85,44 +89,33 @@ def _read_string(text: str) -> _Value:
     return _exact(text) if text else _Value("", "", None)
 
 
-def _read_int(text: str) -> _Value:
-    return _exact(int(text) if _INTEGER.fullmatch(text) else None)
-
-
 def _read_double(text: str) -> _Value:
-    if _NOT_FINITE.fullmatch(text):
+    if text in _NOT_FINITE:
         return _Value()
-    return _exact(float(text) if _NUMBER.fullmatch(text) else None)
-
-
-def _read_decimal(text: str) -> _Value:
-    return _exact(Decimal(text) if _NUMBER.fullmatch(text) else None)
-
-
-def _read_bool(text: str) -> _Value:
-    return _exact({"true": True, "false": False}.get(text.lower()))
+    value = parse_double(text)
+    return _exact(value if value is not None and math.isfinite(value) else None)
 
 
 def _read_timestamp(text: str) -> _Value:
     """Without a zone, the time is in that of the writer."""
-    found = parse_timestamp(text)
+    found = parse_plain_timestamp(text)
     if found is None:
         return _UNCLEAR
-    slack = 0 if found.zoned else ZONE_SLACK
+    slack = 0 if found.zone else ZONE_SLACK
     return _Value(found.micros - slack, found.micros + slack)
 
 
 def _read_timestamp_ntz(text: str) -> _Value:
-    found = parse_timestamp(text)
-    return _exact(None if found is None or found.zoned else found.micros)
+    found = parse_plain_timestamp(text)
+    return _exact(None if found is None or found.zone else found.micros)
 
 
 _READERS: dict[pa.DataType, Callable[[str], _Value]] = {
-    INT: _read_int,
+    INT: lambda text: _exact(parse_integer(text)),
     DOUBLE: _read_double,
     STRING: _read_string,
-    DATE: lambda text: _exact(parse_date(text)),
-    BOOL: _read_bool,
+    DATE: lambda text: _exact(parse_plain_date(text)),
+    BOOL: lambda text: _exact(parse_boolean(text)),
     TIMESTAMP: _read_timestamp,
     TIMESTAMP_NTZ: _read_timestamp_ntz,
 }

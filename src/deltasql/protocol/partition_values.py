@@ -10,28 +10,28 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from decimal import Context, Decimal, Inexact, InvalidOperation
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import pyarrow as pa
 
 from deltasql.errors import ValidationError
-from deltasql.expressions.temporal import DAY_MICROS
+from deltasql.expressions.value_text import (
+    has_plain_year,
+    parse_boolean,
+    parse_date,
+    parse_decimal,
+    parse_double,
+    parse_integer,
+    parse_plain_date,
+    parse_timestamp,
+)
 from deltasql.protocol.schema import primitive_name
 
 Stored = None | bool | int | float | str | bytes
 
-_INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?", re.ASCII)
-_NOT_FINITE = re.compile(r"nan|[+-]?inf(?:inity)?", re.IGNORECASE)
 _DECIMAL_TYPE = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
-_DATE_PATTERN = r"([+-]?\d{4,6})-(\d\d)-(\d\d)"
-_DATE = re.compile(_DATE_PATTERN, re.ASCII)
-_TIMESTAMP = re.compile(
-    _DATE_PATTERN + r"(?:[ T](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?)?(Z|[+-]\d\d:?\d\d(?::?\d\d)?)?", re.ASCII
-)
 _COUNTED = {"date": pa.int32(), "timestamp": pa.int64(), "timestamp_ntz": pa.int64()}
 _BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
-_MONTH_DAYS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
 def partition_value(kind: str, text: str | None, *, table: str, column: str) -> Stored:
@@ -57,98 +57,78 @@ def partition_scalar(text: str | None, type: pa.DataType) -> pa.Scalar:
     return pa.scalar(Decimal(value) if kind.startswith("decimal") and isinstance(value, str) else value, type)
 
 
+def partition_text(kind: str, text: str) -> str | None:
+    """Return the text that the log keeps for a partition value of a file that is registered, or None if the text is
+    not a value of the type."""
+    name = kind.partition("(")[0]
+    if name in _BITS:
+        value = _bounded(text, _BITS[name])
+        return None if value is None else str(value)
+    return _checked_text(name, text)
+
+
+def _checked_text(name: str, text: str) -> str | None:
+    match name:
+        case "boolean":
+            return None if parse_boolean(text) is None else text.lower()
+        case "float" | "double":
+            known = parse_double(text) is not None
+        case "decimal":
+            known = parse_decimal(text) is not None
+        case "date":
+            known = parse_plain_date(text) is not None
+        case "timestamp" | "timestamp_ntz":
+            timestamp = parse_timestamp(text)
+            known = timestamp is not None and timestamp.has_seconds and has_plain_year(text)
+        case _:
+            known = True
+    return text if known else None
+
+
 def _stored(kind: str, text: str | None) -> Stored:
     if not text:
         return None
     name = kind.partition("(")[0]
     try:
-        return _decimal(kind, text) if name == "decimal" else _READERS[name](text)
+        value = _decimal(kind, text) if name == "decimal" else _READERS[name](text)
     except (KeyError, ArithmeticError) as error:
         raise ValueError(text) from error
-
-
-def _integer(bits: int) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        value = int(text) if _INTEGER.fullmatch(text) else 2**63
-        if not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
-            raise ValueError(text)
-        return value
-
-    return read
-
-
-def _float(text: str) -> float:
-    if not (_NUMBER.fullmatch(text) or _NOT_FINITE.fullmatch(text)):
+    if value is None:
         raise ValueError(text)
-    return float(text)
+    return value
 
 
-def _decimal(kind: str, text: str) -> str:
-    """The digits at the scale of the column; a value that does not fit is none of its type."""
-    found = _DECIMAL_TYPE.fullmatch(kind)
-    if found is None or not _NUMBER.fullmatch(text):
-        raise ValueError(text)
-    exact = Context(prec=int(found[1]), traps=[Inexact, InvalidOperation])
-    return format(Decimal(text).quantize(Decimal((0, (1,), -int(found[2]))), context=exact), "f")
+def _bounded(text: str, bits: int) -> int | None:
+    value = parse_integer(text)
+    return value if value is not None and -(2 ** (bits - 1)) <= value < 2 ** (bits - 1) else None
 
 
-def _boolean(text: str) -> bool:
-    return {"true": True, "false": False}[text.lower()]
+def _decimal(kind: str, text: str) -> str | None:
+    """Return the digits at the scale of the column. A value that does not fit raises ArithmeticError."""
+    type_, value = _DECIMAL_TYPE.fullmatch(kind), parse_decimal(text)
+    if type_ is None or value is None:
+        return None
+    exact = Context(prec=int(type_[1]), traps=[Inexact, InvalidOperation])
+    return format(value.quantize(Decimal((0, (1,), -int(type_[2]))), context=exact), "f")
 
 
-def _date(text: str) -> int:
-    found = _DATE.fullmatch(text)
-    if found is None:
-        raise ValueError(text)
-    return _days(*map(int, found.groups()))
+def _timestamp(text: str) -> int | None:
+    """A time without a zone is UTC."""
+    timestamp = parse_timestamp(text)
+    return None if timestamp is None else timestamp.micros
 
 
-def _days(year: int, month: int, day: int) -> int:
-    """Days since 1970 in the Gregorian calendar, extended both ways further than Python's dates go."""
-    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
-    if not 1 <= month <= 12 or not 1 <= day <= _MONTH_DAYS[month - 1] + (leap and month == 2):
-        raise ValueError((year, month, day))
-    before = year - 1
-    days = before * 365 + before // 4 - before // 100 + before // 400
-    return days + sum(_MONTH_DAYS[: month - 1]) + (leap and month > 2) + day - 719_163
-
-
-def _micros(text: str) -> tuple[int, str | None]:
-    """Microseconds on the clock that the text shows, and its zone. Finer fractions are cut off, as Spark does."""
-    found = _TIMESTAMP.fullmatch(text)
-    if found is None:
-        raise ValueError(text)
-    year, month, day, hour, minute, second, fraction, zone = found.groups()
-    clock = [int(part or 0) for part in (hour, minute, second)]
-    if clock[0] > 23 or clock[1] > 59 or clock[2] > 59:
-        raise ValueError(text)
-    seconds = clock[0] * 3600 + clock[1] * 60 + clock[2]
-    micros = int((fraction or "0").ljust(6, "0")[:6])
-    return _days(int(year), int(month), int(day)) * DAY_MICROS + seconds * 1_000_000 + micros, zone
-
-
-def _timestamp(text: str) -> int:
-    micros, zone = _micros(text)
-    if zone is None or zone == "Z":
-        return micros
-    digits = zone[1:].replace(":", "").ljust(6, "0")
-    offset = int(digits[:2]) * 3600 + int(digits[2:4]) * 60 + int(digits[4:])
-    return micros - (-offset if zone[0] == "-" else offset) * 1_000_000
-
-
-def _timestamp_ntz(text: str) -> int:
-    micros, zone = _micros(text)
-    if zone not in (None, "Z"):
-        raise ValueError(text)
-    return micros
+def _timestamp_ntz(text: str) -> int | None:
+    timestamp = parse_timestamp(text)
+    return timestamp.micros if timestamp is not None and timestamp.zone in (None, "Z") else None
 
 
 _READERS: dict[str, Callable[[str], Stored]] = {
-    **{name: _integer(bits) for name, bits in _BITS.items()},
-    "float": _float,
-    "double": _float,
-    "boolean": _boolean,
-    "date": _date,
+    **{name: partial(_bounded, bits=bits) for name, bits in _BITS.items()},
+    "float": parse_double,
+    "double": parse_double,
+    "boolean": parse_boolean,
+    "date": parse_date,
     "timestamp": _timestamp,
     "timestamp_ntz": _timestamp_ntz,
     "string": str,

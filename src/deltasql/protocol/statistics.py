@@ -38,7 +38,7 @@ from deltasql.expressions.bounds import (
     unknown_bounds,
 )
 from deltasql.expressions.partition_bounds import partition_bounds
-from deltasql.expressions.temporal import OFFSET_PATTERN, ZONE_SLACK, parse_date, parse_timestamp
+from deltasql.expressions.value_text import OFFSET_PATTERN, ZONE_SLACK, parse_plain_date, parse_plain_timestamp
 
 __all__ = [
     "Bounds",
@@ -296,11 +296,11 @@ def _parse(texts: pa.Array, type: pa.DataType, *, upper: bool) -> pa.Array:
 
 def _parse_one(text: str, type: pa.DataType, upper: bool) -> int | None:
     if type == DATE:
-        return parse_date(text)
-    found = parse_timestamp(text)
-    if found is None or (found.zoned and type != TIMESTAMP):
+        return parse_plain_date(text)
+    found = parse_plain_timestamp(text)
+    if found is None or (found.zone and type != TIMESTAMP):
         return None
-    slack = 0 if found.zoned or type != TIMESTAMP else ZONE_SLACK
+    slack = 0 if found.zone or type != TIMESTAMP else ZONE_SLACK
     return found.micros + (slack if upper else -slack)
 
 

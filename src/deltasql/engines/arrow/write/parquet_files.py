@@ -20,7 +20,8 @@ import pyarrow.parquet as pq
 
 from deltasql.engines.arrow.write.parquet_footers import FooterPlan, indexed_columns, plan_footers
 from deltasql.errors import ValidationError
-from deltasql.protocol.partition_paths import encode_path, hive_values, partition_text
+from deltasql.protocol.partition_paths import encode_path, hive_values
+from deltasql.protocol.partition_values import partition_text
 from deltasql.protocol.schema import primitive_name
 
 Values = Mapping[str, str | None]
