@@ -371,7 +371,7 @@ class TestApplications:
     ) -> None:
         table = make_table()
         commit(lake, table, Change(add(), Txn("y", 1)))
-        with pytest.raises(deltasql.ConcurrentTransaction, match="some of our"):
+        with pytest.raises(deltasql.ConcurrentTransaction, match="only some of the application transactions"):
             commit(lake, table, Change(add(), Txn("y", 1), Txn("z", 1)))
         assert table.version == 1
 
@@ -488,7 +488,7 @@ class TestFilesNamedByTheirTransaction:
         files = [add(f"part-{i}{owner.token}.parquet") for i in range(count)]
         owner.stage(table, files)
         commit(lake, table, Change(*files))
-        with pytest.raises(deltasql.ConcurrentTransaction, match="added by another"):
+        with pytest.raises(deltasql.ConcurrentTransaction, match="another transaction already added files"):
             owner.commit()
         assert len(paths(table.files())) == count
         commit(lake, table, Change(remove(files[0].path)))

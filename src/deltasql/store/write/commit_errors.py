@@ -60,7 +60,7 @@ def explain(error: psycopg.Error, prepared: Sequence[PreparedCommit]) -> Excepti
 def partly_applied(commit: TableCommit, version: int) -> ConcurrentTransaction:
     """Return the error for a commit of which only some application transactions were applied before."""
     return ConcurrentTransaction(
-        "some application transactions of this commit were already applied, the rest were not",
+        "only some of the application transactions of this commit were already applied",
         table_id=commit.state.table_id,
         table=commit.state.name,
         winner=version,
