@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deltasql.engines.arrow.write.parquet_footers import indexed_columns, plan_footers, stats_json
+from deltasql.engines.arrow.write.parquet_footers import indexed_columns, plan_footers
 from deltasql.protocol.schema import arrow_schema, schema_string
 
 
@@ -30,6 +30,11 @@ def column(values: list[Any], type_: pa.DataType | None = None) -> pa.Table:
 
 def table_schema(schema: Any) -> pa.Schema:
     return arrow_schema(schema_string(schema))
+
+
+def stats_json(meta: pq.FileMetaData, schema: pa.Schema, partition_columns: list[str], **options: Any) -> str:
+    indexed = indexed_columns(schema, partition_columns, **options)
+    return plan_footers(meta.schema, schema, partition_columns, indexed).stats(meta)
 
 
 def stats_of(table: pa.Table, schema: Any = None, partition_columns: list[str] | None = None, **options: Any) -> Any:
@@ -407,11 +412,11 @@ def test_legacy_int96_timestamps_fit() -> None:
         (pa.list_(pa.int64()), "ARRAY<INT>", "'c.element' is long in the file and integer in the table"),
         (pa.map_(pa.string(), pa.int64()), "MAP<STRING, INT>", "'c.value' is long in the file"),
         (pa.map_(pa.int32(), pa.int64()), "MAP<STRING, BIGINT>", "'c.key' is integer in the file"),
-        (pa.struct([("x", pa.int8())]), "STRUCT<X: BYTE>", "'c.x' is not in the table, which has 'X'"),
+        (pa.struct([("x", pa.int8())]), "STRUCT<X: BYTE>", "'c.x' is not in the table (the table has 'X')"),
         (
             pa.struct([("x", pa.int8())]),
             "STRUCT<x: BYTE, y: INT NOT NULL>",
-            "'c.y' is NOT NULL and not in the file",
+            "'c.y' is NOT NULL but missing in the file",
         ),
     ],
 )
@@ -423,9 +428,9 @@ def test_types_that_do_not_fit_show_the_difference(type_: pa.DataType, ddl: str,
 def test_every_problem_is_named() -> None:
     table = pa.table({"ID": [1], "extra": [2], "day": ["x"]})
     assert problems(table, "id BIGINT NOT NULL, day DATE, note STRING") == [
-        "column 'id' is NOT NULL and not in the file",
+        "column 'id' is NOT NULL but missing in the file",
         "column 'day' is string in the file and date in the table",
-        "column 'ID' is not in the table, which has 'id'",
+        "column 'ID' is not in the table (the table has 'id')",
         "column 'extra' is not in the table",
     ]
 
@@ -442,7 +447,7 @@ def test_the_column_that_spark_leaves_beside_a_change_data_feed_is_no_problem() 
 
 def test_a_column_that_is_twice_in_the_file_is_a_problem() -> None:
     table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
-    assert problems(table, "a BIGINT") == ["column 'a' is in the file twice"]
+    assert problems(table, "a BIGINT") == ["column 'a' occurs twice in the file"]
 
 
 def test_nulls_in_not_null_columns_are_found() -> None:

@@ -20,7 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from deltasql.engines.arrow.write.parquet_footers import FloatBounds, FooterPlan, indexed_columns, plan_footers
+from deltasql.engines.arrow.write.parquet_footers import FooterPlan, indexed_columns, plan_footers
+from deltasql.engines.arrow.write.parquet_types import FloatBounds
 from deltasql.engines.arrow.write.partition_rows import split
 from deltasql.protocol.actions import Add, Cdc, from_dict
 from deltasql.protocol.change_feed import CHANGE_TYPE, FOLDER
@@ -217,7 +218,7 @@ class _OpenFile:
             return
         table = pa.Table.from_batches(self._batches, self.layout.schema)
         for path in self.layout.floats:
-            self.floats.setdefault(path, FloatBounds()).see(_column(table, path))
+            self.floats.setdefault(path, FloatBounds()).update(_column(table, path))
         self._open().write_table(table, row_group_size=_GROUP_ROWS)
         self._batches, self._rows, self.buffered = [], 0, 0
 

@@ -1,6 +1,6 @@
-"""Parquet files seen through their footers: what a table needs to know to add them.
+"""Read the footers of existing Parquet files and describe them as files to add to a table.
 
-Owns opening files and the threads that do it. What a footer means is `core.footers`; nothing here reads rows.
+Opens files, in threads. `parquet_footers` interprets the footers; no rows are read.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ Progress = Callable[[int, int], None]
 _T = TypeVar("_T")
 _U = TypeVar("_U")
 _BATCH = 64
-# Footers of local files are bound by Python's lock; a second thread helps when they are not cached.
+# Reading local footers is bound by the GIL; a second thread helps when the files are not in the page cache.
 _LOCAL_THREADS, _REMOTE_THREADS = 2, 16
 
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """The footer of one Parquet file, with what the file system says about it."""
+    """The footer of a Parquet file, with the file's size and time."""
 
     path: str
     size: int
@@ -46,24 +46,13 @@ class Footer:
 
 @dataclass(frozen=True, slots=True)
 class ParquetFile:
-    """A data file as an add action wants it: path URI-encoded, time in milliseconds, statistics as JSON."""
+    """The fields of an add action: the path URI-encoded, the time in milliseconds, the statistics as JSON."""
 
     path: str
     size: int
     modification_time: int
     partition_values: dict[str, str | None]
     stats: str
-
-
-def read_footers(
-    paths: Sequence[str], *, filesystem: pafs.FileSystem | None = None, threads: int | None = None
-) -> list[Footer]:
-    """The footers of files, in the order given."""
-
-    def read(batch: Sequence[str]) -> list[Footer]:
-        return _footers(batch, filesystem)
-
-    return [footer for batch in _in_batches(read, paths, _threads(threads, filesystem)) for footer in batch]
 
 
 def adds_from_parquet(
@@ -79,11 +68,22 @@ def adds_from_parquet(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> list[ParquetFile]:
-    """What it takes to add files below `root` to a table, from their footers alone.
+    """Return what the log records about files below `root`, from their footers.
 
-    `paths` are paths on disk, relative to the root or absolute. Partition values come from
-    `partition_values`, one mapping per path, or else from Hive-style directories. The first file that does
-    not fit the table is refused.
+    Args:
+        root: The directory of the table.
+        paths: File system paths, relative to the root or absolute.
+        schema: The table's schema.
+        partition_columns: The table's partition columns.
+        partition_values: One mapping per path; by default the values of Hive-style directories.
+        filesystem: Where the files are; by default the local file system.
+        num_indexed_cols: The number of columns with statistics.
+        stats_columns: The columns with statistics, by name.
+        threads: The number of threads that read footers.
+        progress: Called with the number of files read and the total.
+
+    Raises:
+        ValidationError: A file does not fit the table.
     """
     root = os.path.abspath(root) if _is_local(filesystem) else root.rstrip("/")
     relative = [_below(root, os.fspath(path)) for path in paths]
@@ -153,16 +153,16 @@ def _remote_footer(info: pafs.FileInfo, filesystem: pafs.FileSystem) -> Footer:
 
 def _unreadable(path: str, error: Exception) -> ValidationError:
     if isinstance(error, FileNotFoundError):
-        return ValidationError(f"file {path!r} does not exist: was it moved or cleaned up?", value=path)
+        return ValidationError(f"file {path!r} does not exist: was it moved or deleted?", value=path)
     reason = str(error).partition("\n")[0]
     return ValidationError(
-        f"file {path!r} cannot be read as a Parquet file ({reason}): leave it out, or write it again",
+        f"file {path!r} is not a readable Parquet file ({reason}): leave it out, or write it again",
         value=path,
     )
 
 
 class _Plans:
-    """Footer plans by Parquet schema. Most files of a table share one, so the latest is tried first."""
+    """The footer plans of all Parquet schemas. Most files share one schema, so the latest plan is tried first."""
 
     def __init__(
         self, schema: pa.Schema, partition_columns: Collection[str], indexed: Collection[tuple[str, ...]]
@@ -174,7 +174,7 @@ class _Plans:
         plan = self._plan(footer.metadata)
         nulls = plan.nulls(footer.metadata)
         if plan.problems or nulls:
-            problems = [*plan.problems, *(f"column {name} is NOT NULL and holds nulls" for name in nulls)]
+            problems = [*plan.problems, *(f"column {name} is NOT NULL but holds nulls" for name in nulls)]
             raise ValidationError(
                 f"file {path!r} does not fit the table: {'; '.join(problems)}. Write the file with the "
                 f"table's schema, or change the schema first",
@@ -198,7 +198,7 @@ _UNTIDY = re.compile(r"(?:^|/)\.{0,2}(?:/|$)")
 
 
 def _below(root: str, path: str) -> str:
-    """The path of a data file relative to the root."""
+    """Return the path of a data file relative to the root, and reject names that readers skip."""
     relative = path.removeprefix(root + "/")
     if _UNTIDY.search(relative):
         relative = posixpath.normpath(relative)
@@ -211,8 +211,8 @@ def _below(root: str, path: str) -> str:
     skipped = name[0] in "_." or name.endswith("._COPYING_")
     if skipped or any(part[0] in "_." and "=" not in part for part in directories):
         raise ValidationError(
-            f"file {path!r} is hidden: readers skip names that begin with '_' or '.', or end with '._COPYING_': "
-            f"rename it",
+            f"file {path!r} would be skipped: readers ignore names that start with '_' or '.', or end with "
+            f"'._COPYING_'. Rename it",
             value=path,
         )
     try:
@@ -225,14 +225,14 @@ def _below(root: str, path: str) -> str:
 def _check_unique(paths: Sequence[str]) -> None:
     if len(set(paths)) != len(paths):
         twice = Counter(paths).most_common(1)[0][0]
-        raise ValidationError(f"file {twice!r} is given twice: a table holds a file once", value=twice)
+        raise ValidationError(f"file {twice!r} is given twice: give it once", value=twice)
 
 
 # --- partition values
 
 
 class _Partitions:
-    """The partition values of files: one text per partition column, None for null."""
+    """The partition values of files: one string per partition column, None for null."""
 
     def __init__(self, schema: pa.Schema, columns: Sequence[str]) -> None:
         self._columns = [(name, schema.field(name)) for name in columns]
@@ -250,9 +250,9 @@ class _Partitions:
     def _of_directory(self, path: str) -> dict[str, str | None]:
         directory = path.rpartition("/")[0]
         if directory not in self._by_directory:
-            found = hive_values(path) if self._columns else {}
+            hive = hive_values(path) if self._columns else {}
             names = {name.lower(): name for name, _ in self._columns}
-            values = {names[key.lower()]: value for key, value in found.items() if key.lower() in names}
+            values = {names[key.lower()]: value for key, value in hive.items() if key.lower() in names}
             self._by_directory[directory] = self._checked(path, values)
         return self._by_directory[directory]
 
@@ -267,8 +267,8 @@ class _Partitions:
         unknown = values.keys() - {name for name, _ in self._columns}
         if unknown:
             raise ValidationError(
-                f"file {path!r} has partition values for {', '.join(sorted(unknown))}, by which the table is "
-                f"not partitioned: leave them out",
+                f"file {path!r} has partition values for {', '.join(sorted(unknown))}, but the table is not "
+                f"partitioned by these columns: leave them out",
                 value=path,
             )
         return {name: self._text(path, field, values[name] or None) for name, field in self._columns}
@@ -278,7 +278,7 @@ class _Partitions:
         text = None if value is None else partition_text(kind, value)
         if text is None and (value is not None or not field.nullable):
             raise ValidationError(
-                f"file {path!r} has partition value {value!r} for {field.name}, which is {kind}"
+                f"file {path!r} has partition value {value!r} for column {field.name!r} of type {kind}"
                 f"{'' if field.nullable else ' NOT NULL'}: correct the directory, or give partition_values",
                 value=value,
             )

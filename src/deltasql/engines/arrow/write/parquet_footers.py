@@ -1,39 +1,34 @@
-"""What a Parquet footer says about a file of a table: does it fit the schema, and which statistics to keep.
+"""Check Parquet footers against a table's schema, and build `add.stats` from them.
 
-Pure: works on pyarrow's metadata objects and opens nothing. A `FooterPlan` walks a Parquet schema once and
-then serves every file of that schema. Column names are those in the files (under column mapping, physical).
+No I/O: the functions work on pyarrow's metadata objects. A `FooterPlan` walks a Parquet schema once and then serves
+every file with that schema. Column names are those of the files (under column mapping, the physical ones).
 """
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from deltasql.engines.arrow.write.parquet_types import (
+    FLOAT,
+    READABLE_AS,
+    BoundFormat,
+    FloatBounds,
+    LeafStats,
+    orders_nan,
+    quote,
+    stored_type,
+)
+from deltasql.protocol.change_feed import CHANGE_TYPE
 from deltasql.protocol.schema import is_list, primitive_name
 
 Path = tuple[str, ...]
-
-
-def stats_json(
-    meta: pq.FileMetaData,
-    schema: pa.Schema,
-    partition_columns: Collection[str],
-    *,
-    num_indexed_cols: int = 32,
-    stats_columns: Collection[str] | None = None,
-) -> str:
-    """The `add.stats` of a file: exact row count, bounds that hold, null counts where they are known."""
-    indexed = indexed_columns(schema, partition_columns, num_indexed_cols, stats_columns)
-    return plan_footers(meta.schema, schema, partition_columns, indexed).stats(meta)
 
 
 # --- which columns get statistics
@@ -47,9 +42,9 @@ def indexed_columns(
     num_indexed_cols: int = 32,
     stats_columns: Collection[str] | None = None,
 ) -> frozenset[Path]:
-    """The leaf columns that get statistics: those named, else the first so many (-1: all) in schema order.
+    """Return the leaf columns that get statistics: `stats_columns`, or else the first `num_indexed_cols` (-1: all).
 
-    A name stands for all fields inside it; a list or a map counts as one leaf, as in Spark.
+    A name includes all fields inside it; a list or a map counts as one leaf, as in Spark.
     """
     leaves = [path for path in _leaf_paths(schema) if path[0] not in partition_columns]
     if stats_columns is not None:
@@ -68,7 +63,7 @@ def _leaf_paths(fields: Any, parent: Path = ()) -> Iterator[Path]:
 
 
 def _parse_column(name: str) -> Path:
-    """`a.b` is field b of column a; in backticks it is a column of that name."""
+    """Parse a column name: `a.b` is field b of column a; in backticks it is a column of that name."""
     parts = _COLUMN_PART.findall(name.strip())
     return _lower(tuple(quoted.replace("``", "`") or plain.strip() for quoted, plain in parts))
 
@@ -77,197 +72,19 @@ def _lower(path: Path) -> Path:
     return tuple(name.lower() for name in path)
 
 
-# --- bounds: from Parquet's physical values to JSON
-
-
-@dataclass(frozen=True, slots=True)
-class _Bounds:
-    """How the raw minimum and maximum of a column compare and are written; None if one cannot be."""
-
-    lower: Callable[[Any], str | None]
-    upper: Callable[[Any], str | None]
-    order: Callable[[Any], Any] | None = None
-
-
-MAX_STRING = 32
-"""Characters kept of a string bound: Delta's default prefix length."""
-
-_ASCII_TIE, _UNICODE_TIE = "\x7f", "\U0010ffff"
-_EPOCH = datetime(1970, 1, 1)
-_EPOCH_DAY = date(1970, 1, 1).toordinal()
-
-_quote = json.JSONEncoder(ensure_ascii=False).encode
-
-
-def _lower_string(raw: bytes) -> str | None:
-    try:
-        return _quote(raw.decode()[:MAX_STRING])
-    except UnicodeDecodeError:
-        return None
-
-
-def _upper_string(raw: bytes) -> str | None:
-    try:
-        text = raw.decode()
-    except UnicodeDecodeError:
-        return None
-    if len(text) > MAX_STRING:
-        cut = _cut_above(text)
-        return None if cut is None else _quote(cut)
-    return _quote(text)
-
-
-def _cut_above(text: str) -> str | None:
-    """A shorter string that is not less: the prefix and a character above the first one that was cut off."""
-    for length in range(MAX_STRING, 2 * MAX_STRING + 1):
-        if length >= len(text):
-            return text
-        if text[length] < _ASCII_TIE:
-            return text[:length] + _ASCII_TIE
-        if text[length] < _UNICODE_TIE:
-            return text[:length] + _UNICODE_TIE
-    return None
-
-
-def _day(days: int) -> str | None:
-    try:
-        return f'"{date.fromordinal(_EPOCH_DAY + days).isoformat()}"'
-    except (ValueError, OverflowError):
-        return None
-
-
-def _instant(per_ms: int, zone: str) -> Callable[[int], str | None]:
-    """Truncates down to milliseconds; readers allow for that by adding one to the maximum."""
-
-    def text(ticks: int) -> str | None:
-        try:
-            moment = _EPOCH + timedelta(milliseconds=ticks // per_ms)
-        except OverflowError:
-            return None
-        return f'"{moment.isoformat(timespec="milliseconds")}{zone}"'
-
-    return text
-
-
-def _decimal(scale: int) -> Callable[[int], str]:
-    def text(unscaled: int) -> str:
-        digits = str(abs(unscaled)).rjust(scale + 1, "0")
-        return f"{'-' if unscaled < 0 else ''}{digits[:-scale]}.{digits[-scale:]}"
-
-    return text if scale else str
-
-
-def _big_endian(raw: bytes) -> int:
-    return int.from_bytes(raw, "big", signed=True)
-
-
-def _unsigned(raw: int) -> int:
-    return raw & 0xFFFFFFFF
-
-
-def _float(value: float) -> str | None:
-    return repr(value) if math.isfinite(value) else None
-
-
-# To Delta readers NaN is the largest value. parquet-cpp leaves it out of the bounds; parquet-mr has it as the maximum,
-# and used to leave it out.
-_FLOAT = _Bounds(_float, _float)
-_PARQUET_MR = re.compile(r"parquet-mr version (\d+)\.(\d+)")
-_ORDERS_NAN_SINCE = (1, 12)
-
-
-def _orders_nan(created_by: str | None) -> bool:
-    """Would the maximum of a column with NaN say so?"""
-    match = _PARQUET_MR.match(created_by or "")
-    return match is not None and (int(match[1]), int(match[2])) >= _ORDERS_NAN_SINCE
-
-
-_STRING = _Bounds(_lower_string, _upper_string)
-_INTEGER = _Bounds(str, str)
-_DATE = _Bounds(_day, _day)
-
-
-# --- how a leaf column is stored
-
-
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    """The type of a Parquet leaf column in Delta's words, or in Parquet's where Delta has none."""
-
-    name: str
-    bounds: _Bounds | None = None
-
-
-_PLAIN: Mapping[str, _Stored] = {
-    "BOOLEAN": _Stored("boolean"),
-    "INT32": _Stored("integer", _INTEGER),
-    "INT64": _Stored("long", _INTEGER),
-    "INT96": _Stored("int96"),
-    "FLOAT": _Stored("float", _FLOAT),
-    "DOUBLE": _Stored("double", _FLOAT),
-    "BYTE_ARRAY": _Stored("binary"),
-    "FIXED_LEN_BYTE_ARRAY": _Stored("fixed size binary"),
-}
-_LOGICAL: Mapping[str, _Stored] = {
-    "String": _Stored("string", _STRING),
-    "JSON": _Stored("string", _STRING),
-    "Date": _Stored("date", _DATE),
-    "Null": _Stored("void"),
-}
-_INTEGERS: Mapping[tuple[int, bool], _Stored] = {
-    (8, True): _Stored("byte", _INTEGER),
-    (16, True): _Stored("short", _INTEGER),
-    (32, True): _Stored("integer", _INTEGER),
-    (64, True): _Stored("long", _INTEGER),
-    (8, False): _Stored("uint8", _INTEGER),
-    (16, False): _Stored("uint16", _INTEGER),
-    (32, False): _Stored("uint32", _Bounds(str, str, _unsigned)),
-    (64, False): _Stored("uint64"),
-}
-# Beside its own type, what every Delta reader takes for a column of this type.
-_READ_AS: Mapping[str, Collection[str]] = {
-    "short": ("byte", "uint8"),
-    "integer": ("byte", "short", "uint8", "uint16"),
-    "long": ("uint32",),
-    "timestamp": ("int96",),
-}
-
-
-def _stored(column: pq.ColumnSchema) -> _Stored:
-    logical = json.loads(column.logical_type.to_json())
-    kind = logical["Type"]
-    if kind == "Int":
-        return _INTEGERS[logical["bitWidth"], logical["isSigned"]]
-    if kind == "Timestamp":
-        return _stored_timestamp(logical["timeUnit"], utc=logical["isAdjustedToUTC"])
-    if kind == "Decimal":
-        text = _decimal(logical["scale"])
-        order = None if column.physical_type.startswith("INT") else _big_endian
-        return _Stored(f"decimal({logical['precision']},{logical['scale']})", _Bounds(text, text, order))
-    return _PLAIN[column.physical_type] if kind == "None" else _LOGICAL.get(kind, _Stored(kind.lower()))
-
-
-def _stored_timestamp(unit: str, *, utc: bool) -> _Stored:
-    name = "timestamp" if utc else "timestamp_ntz"
-    if unit == "nanoseconds":
-        return _Stored(f"{name} in nanoseconds")
-    text = _instant(1000 if unit == "microseconds" else 1, "Z" if utc else "")
-    return _Stored(name, _Bounds(text, text))
-
-
 # --- the plan
 
 
 @dataclass(frozen=True, slots=True)
 class _Leaf:
     index: int
-    bounds: _Bounds | None
+    bounds: BoundFormat | None
     path: Path = ()
 
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A key of the statistics objects: of a leaf's value, or of an object for the fields of a struct."""
+    """A key of the statistics objects: of a leaf, or of a struct, which has `fields`."""
 
     key: str
     leaf: int = -1
@@ -276,7 +93,7 @@ class _Node:
 
 @dataclass(frozen=True, slots=True)
 class FooterPlan:
-    """How to read the footers of all files of one Parquet schema, and what is wrong with that schema."""
+    """How to read the footers of all files with one Parquet schema, and how that schema misfits the table."""
 
     schema: pq.ParquetSchema
     problems: tuple[str, ...]
@@ -286,23 +103,23 @@ class FooterPlan:
     nested: pa.Schema | None
 
     def serves(self, meta: pq.FileMetaData) -> bool:
-        """Is this the plan for the file?"""
+        """Return whether the plan is for the schema of a file."""
         schema = meta.schema
         if not self.schema.equals(schema):
             return False
-        # Parquet's equality looks at leaf columns alone: the names of structs are seen by Arrow's.
+        # Parquet's equality compares leaf columns only; Arrow's compares the names of structs too.
         return self.nested is None or bool(self.nested.equals(schema.to_arrow_schema()))
 
     def nulls(self, meta: pq.FileMetaData) -> list[str]:
-        """The NOT NULL columns that hold nulls."""
+        """Return the NOT NULL columns that hold nulls."""
         groups = [meta.row_group(i) for i in range(meta.num_row_groups)] if self.required else []
         return [name for name, index in self.required if any(_null_count(group, index) for group in groups)]
 
     def stats(self, meta: pq.FileMetaData, floats: Mapping[Path, FloatBounds] | None = None) -> str:
-        """The `add.stats` of a file of this schema. A writer that has seen the values gives the bounds of floats."""
+        """Return the `add.stats` of a file; `floats` are bounds that the writer collected."""
         groups = [meta.row_group(i) for i in range(meta.num_row_groups)]
-        orders_nan = _orders_nan(meta.created_by)
-        leaves = [_leaf_stats(leaf, groups, orders_nan, (floats or {}).get(leaf.path)) for leaf in self.leaves]
+        has_nan = orders_nan(meta.created_by)
+        leaves = [_leaf_stats(leaf, groups, has_nan, (floats or {}).get(leaf.path)) for leaf in self.leaves]
         parts = [f'{{"numRecords":{meta.num_rows}']
         for part, key in enumerate(("minValues", "maxValues", "nullCount")):
             text = _object(self.tree, leaves, part)
@@ -311,38 +128,8 @@ class FooterPlan:
         return ",".join(parts) + "}"
 
 
-_LeafStats = tuple[str | None, str | None, str | None]
-
-
-@dataclass(slots=True)
-class FloatBounds:
-    """What a writer has seen of a column of floats. To Delta readers NaN is the largest value, and no bound says so:
-    a file with one has none."""
-
-    lowest: float = math.inf
-    highest: float = -math.inf
-    nulls: int = 0
-    has_nan: bool = False
-
-    def see(self, values: pa.Array | pa.ChunkedArray) -> None:
-        """Take more values into account."""
-        self.nulls += values.null_count
-        if values.null_count == len(values):
-            return
-        self.has_nan = self.has_nan or bool(pc.any(pc.is_nan(values)).as_py())
-        if not self.has_nan:
-            ends = pc.min_max(values).as_py()
-            self.lowest, self.highest = min(self.lowest, ends["min"]), max(self.highest, ends["max"])
-
-    def texts(self) -> _LeafStats:
-        """As JSON, which has no infinity."""
-        if self.has_nan or not (math.isfinite(self.lowest) and math.isfinite(self.highest)):
-            return None, None, str(self.nulls)
-        return repr(self.lowest), repr(self.highest), str(self.nulls)
-
-
-def _object(nodes: tuple[_Node, ...], leaves: list[_LeafStats], part: int) -> str:
-    """One of the statistics objects; empty when no leaf has that statistic."""
+def _object(nodes: tuple[_Node, ...], leaves: list[LeafStats], part: int) -> str:
+    """Return one of the statistics objects; an empty string if no leaf has that statistic."""
     members = []
     for node in nodes:
         text = _object(node.fields, leaves, part) if node.leaf < 0 else leaves[node.leaf][part]
@@ -356,14 +143,12 @@ def _null_count(group: pq.RowGroupMetaData, index: int) -> int:
     return (statistics.null_count or 0) if statistics else 0
 
 
-def _leaf_stats(
-    leaf: _Leaf, groups: list[pq.RowGroupMetaData], orders_nan: bool, floats: FloatBounds | None
-) -> _LeafStats:
-    """Lower bound, upper bound and null count over all row groups, as JSON; None where one is unknown."""
+def _leaf_stats(leaf: _Leaf, groups: list[pq.RowGroupMetaData], has_nan: bool, floats: FloatBounds | None) -> LeafStats:
+    """Return the statistics of a leaf over all row groups."""
     if floats is not None:
-        return floats.texts()
+        return floats.to_json()
     nulls: int | None = 0
-    bounds = None if leaf.bounds is _FLOAT and not orders_nan else leaf.bounds
+    bounds = None if leaf.bounds is FLOAT and not has_nan else leaf.bounds
     lowest = highest = None
     for group in groups:
         statistics = group.column(leaf.index).statistics
@@ -374,12 +159,12 @@ def _leaf_stats(
         if bounds is None:
             continue
         if not statistics.has_min_max:
-            # A group of nothing but nulls has no bounds and needs none.
+            # A row group that holds only nulls has no bounds.
             if count != group.num_rows:
                 bounds = None
             continue
         low, high = statistics.min_raw, statistics.max_raw
-        if bounds is _FLOAT and (math.isnan(low) or math.isnan(high)):
+        if bounds is FLOAT and (math.isnan(low) or math.isnan(high)):
             bounds = None
             continue
         if bounds.order is not None:
@@ -389,7 +174,7 @@ def _leaf_stats(
         if highest is None or high > highest:
             highest = high
     text = None if nulls is None else str(nulls)
-    # A writer that stores one bound only shows up as bounds in the wrong order.
+    # If a writer stores only one bound, pyarrow reports bounds in the wrong order.
     if bounds is None or lowest is None or highest is None or lowest > highest:
         return None, None, text
     return bounds.lower(lowest), bounds.upper(highest), text
@@ -401,11 +186,11 @@ def plan_footers(
     partition_columns: Collection[str],
     indexed: Collection[Path],
 ) -> FooterPlan:
-    """Compare a file's schema with the table's, and find the columns whose statistics are kept."""
+    """Compare a file's schema with the table's, and find the columns that get statistics."""
     try:
         columns = file_schema.to_arrow_schema()
     except pa.ArrowException as error:
-        return FooterPlan(file_schema, (f"its schema cannot be read ({error})",), (), (), (), None)
+        return FooterPlan(file_schema, (f"the schema cannot be read ({error})",), (), (), (), None)
     walk = _Walk(file_schema, indexed, partition_columns)
     tree = walk.fields(schema, columns, 0, (), certain=True)
     flat = not any(pa.types.is_nested(_storage(column.type)) for column in columns)
@@ -419,8 +204,8 @@ def plan_footers(
     )
 
 
-# Spark leaves this column, all null, in data files that it writes beside a change data feed.
-_CHANGE_TYPE = "_change_type"
+# Spark writes this column, all null, to data files of tables with a change data feed.
+_IGNORED = CHANGE_TYPE
 
 
 def _storage(type_: pa.DataType) -> pa.DataType:
@@ -428,7 +213,7 @@ def _storage(type_: pa.DataType) -> pa.DataType:
 
 
 def _width(type_: pa.DataType) -> int:
-    """How many Parquet columns an Arrow type takes."""
+    """Return the number of Parquet leaf columns of an Arrow type."""
     type_ = _storage(type_)
     if not pa.types.is_nested(type_):
         return 1
@@ -436,10 +221,9 @@ def _width(type_: pa.DataType) -> int:
 
 
 class _Walk:
-    """One walk down the table's schema and the file's, side by side.
+    """A parallel walk through the table's schema and the file's.
 
-    Parquet names its columns by dotted paths, in which a column `a.b` and a field b of a look the same, so
-    columns are found by counting leaves instead.
+    Leaves are found by counting, because in Parquet's dotted paths a column `a.b` equals field b of column a.
     """
 
     def __init__(self, schema: pq.ParquetSchema, indexed: Collection[Path], partition_columns: Collection[str]) -> None:
@@ -449,31 +233,31 @@ class _Walk:
         self.required: list[tuple[str, int]] = []
 
     def fields(self, table: Any, file: Any, first: int, parent: Path, *, certain: bool) -> tuple[_Node, ...]:
-        """Match the fields of a struct (or the columns of the table); `certain`: no parent can be null."""
-        places = {}
+        """Match the fields of a struct, or the columns of the table; `certain` if no parent can be null."""
+        columns = {}
         for field in file:
-            if field.name in places:
-                self.problems.append(f"column {_dotted(parent, field.name)} is in the file twice")
-            places[field.name] = _storage(field.type), first
+            if field.name in columns:
+                self.problems.append(f"column {_dotted(parent, field.name)} occurs twice in the file")
+            columns[field.name] = _storage(field.type), first
             first += _width(field.type)
         nodes = []
         for field in table:
-            if field.name in places:
-                file_type, index = places.pop(field.name)
+            if field.name in columns:
+                file_type, index = columns.pop(field.name)
                 known = certain and not field.nullable
                 node = self.column(field.type, file_type, index, (*parent, field.name), certain=known)
                 nodes += [node] if node else []
             elif not (field.nullable or (not parent and field.name in self.partition_columns)):
-                self.problems.append(f"column {_dotted(parent, field.name)} is NOT NULL and not in the file")
-        self._extra(places, [field.name for field in table], parent)
+                self.problems.append(f"column {_dotted(parent, field.name)} is NOT NULL but missing in the file")
+        self._check_extra(columns, [field.name for field in table], parent)
         return tuple(nodes)
 
     def column(
         self, table: pa.DataType, file: pa.DataType, index: int, path: Path, *, certain: bool = False
     ) -> _Node | None:
-        """Match one column; the node for its statistics if it gets any."""
+        """Match one column, and return the node of its statistics if it gets any."""
         types = pa.types
-        key = _quote(path[-1]) + ":"
+        key = quote(path[-1]) + ":"
         if types.is_struct(table) and types.is_struct(file):
             fields = self.fields(table, file, index, path, certain=certain)
             return _Node(key, fields=fields) if fields else None
@@ -491,9 +275,9 @@ class _Walk:
 
     def leaf(self, table: pa.DataType, index: int, path: Path, key: str, *, certain: bool) -> _Node | None:
         column = self.schema.column(index)
-        stored, wanted = _stored(column), primitive_name(table) or str(table)
-        if stored.name != wanted and stored.name not in _READ_AS.get(wanted, ()):
-            self._differs(path, stored.name, wanted)
+        stored, expected = stored_type(column), primitive_name(table) or str(table)
+        if stored.name != expected and stored.name not in READABLE_AS.get(expected, ()):
+            self._differs(path, stored.name, expected)
         if certain and column.max_definition_level:
             self.required.append((_dotted(path[:-1], path[-1]), index))
         if path not in self.indexed:
@@ -506,13 +290,13 @@ class _Walk:
         name = _dotted(path[:-1], path[-1])
         self.problems.append(f"column {name} is {file} in the file{hint} and {table} in the table")
 
-    def _extra(self, names: Collection[str], known: list[str], parent: Path) -> None:
+    def _check_extra(self, names: Collection[str], known: list[str], parent: Path) -> None:
         by_case = {name.lower(): name for name in known}
         for name in names:
-            if not parent and name == _CHANGE_TYPE:
+            if not parent and name == _IGNORED:
                 continue
             twin = by_case.get(name.lower())
-            hint = f", which has {twin!r}" if twin else ""
+            hint = f" (the table has {twin!r})" if twin else ""
             self.problems.append(f"column {_dotted(parent, name)} is not in the table{hint}")
 
 
