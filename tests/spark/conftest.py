@@ -19,7 +19,7 @@ import pytest
 
 import deltasql
 from deltasql.engines.spark.scan import plain_scan, snapshot_frame
-from deltasql.protocol.partition_paths import encode_path
+from deltasql.protocol.file_paths import encode_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

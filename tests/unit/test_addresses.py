@@ -15,7 +15,7 @@ from deltasql.addresses import (
     table_uri,
 )
 from deltasql.errors import ValidationError
-from deltasql.protocol.partition_paths import encode_path, hive_values
+from deltasql.protocol.file_paths import encode_path, hive_values
 from deltasql.protocol.partition_values import partition_text
 
 

@@ -12,13 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltasql.errors import UnsupportedFeature, ValidationError
-from deltasql.protocol.schema import (
-    arrow_schema,
-    schema_metadata_keys,
-    schema_string,
-    schema_types,
-    validate_schema,
-)
+from deltasql.protocol.schema import arrow_schema, schema_string
+from deltasql.protocol.schema_rules import schema_metadata_keys, schema_types, validate_schema
 
 
 def fields(schema: Any) -> list[dict[str, Any]]:

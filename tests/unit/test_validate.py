@@ -21,9 +21,10 @@ from deltasql import (
     ValidationError,
 )
 from deltasql.protocol.features import features_of, protocol_for
+from deltasql.protocol.file_paths import check_path
 from deltasql.protocol.schema import schema_string
 from deltasql.protocol.table_changes import Changes, TableState
-from deltasql.protocol.validation import check_path, validate
+from deltasql.protocol.validation import validate
 from tests.factories import add, remove
 
 SCHEMA = schema_string("id BIGINT, day DATE, amount DOUBLE")

@@ -31,8 +31,7 @@ from deltasql.engines.arrow.read.change_feed_scan import (
 )
 from deltasql.errors import UnsupportedFeature, UsageError
 from deltasql.lake import connect
-from deltasql.protocol.actions import Metadata
-from deltasql.protocol.change_feed import INSERTED
+from deltasql.protocol.actions import INSERTED, Metadata
 from deltasql.protocol.table_changes import LoggedCommit
 from deltasql.store import Snapshot
 from deltasql.store.read.live_files import presented

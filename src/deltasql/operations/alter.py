@@ -17,8 +17,9 @@ from deltasql.operations.write import fields_of, metadata_of
 from deltasql.protocol.actions import CommitInfo, Metadata
 from deltasql.protocol.features import grown, needed_features
 from deltasql.protocol.properties import CONSTRAINT_PREFIX, canonical_properties, constraint_key
-from deltasql.protocol.schema import refuse_unchecked, schema_string, validate_schema
+from deltasql.protocol.schema import schema_string
 from deltasql.protocol.schema_fit import DEFAULT, GENERATED, parse_struct
+from deltasql.protocol.schema_rules import refuse_unchecked, validate_schema
 from deltasql.protocol.table_changes import Reads, TableState
 
 _SHOWN = 3

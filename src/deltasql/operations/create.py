@@ -24,8 +24,9 @@ from deltasql.protocol.properties import (
     constraint_key,
     without_requested_features,
 )
-from deltasql.protocol.schema import refuse_unchecked, schema_string
+from deltasql.protocol.schema import schema_string
 from deltasql.protocol.schema_fit import nullable
+from deltasql.protocol.schema_rules import refuse_unchecked
 from deltasql.protocol.table_changes import NewTable, TableState
 from deltasql.store import Store
 

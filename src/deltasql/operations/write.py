@@ -23,17 +23,22 @@ from deltasql.engines.arrow.write.replace_where import ReplaceWhereResult, files
 from deltasql.errors import DatabaseError, StorageError, UsageError, ValidationError
 from deltasql.operations.commit import MultiTableTransaction
 from deltasql.progress import Report, count_files, show_progress
-from deltasql.protocol.actions import Add, Cdc, CommitInfo, DeletionVector, Metadata, Protocol, Remove, from_dict
-from deltasql.protocol.change_feed import DELETED, INSERTED
-from deltasql.protocol.features import grown, needed_features
-from deltasql.protocol.schema import (
-    Json,
-    arrow_schema,
-    loose_schema,
-    schema_string,
-    validate_schema,
+from deltasql.protocol.actions import (
+    DELETED,
+    INSERTED,
+    Add,
+    Cdc,
+    CommitInfo,
+    DeletionVector,
+    Metadata,
+    Protocol,
+    Remove,
+    from_dict,
 )
+from deltasql.protocol.features import grown, needed_features
+from deltasql.protocol.schema import Json, arrow_schema, loose_schema, schema_string
 from deltasql.protocol.schema_fit import DEFAULT, Fit, fit, nullable, parse_struct
+from deltasql.protocol.schema_rules import validate_schema
 from deltasql.protocol.table_changes import SERIALIZABLE, Reads, TableState
 from deltasql.storage import Directory
 from deltasql.store import Snapshot, Store

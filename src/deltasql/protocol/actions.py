@@ -116,6 +116,16 @@ class Cdc(Action, frozen=True, gc=False):
     extra: Json = {}
 
 
+# --- Files of changed rows: the columns they have besides the table's, and the types of change
+
+CHANGE_TYPE = "_change_type"
+COMMIT_VERSION = "_commit_version"
+COMMIT_TIMESTAMP = "_commit_timestamp"
+CHANGE_COLUMNS = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
+CHANGE_DATA_FOLDER = "_change_data/"
+INSERTED, DELETED, BEFORE, AFTER = "insert", "delete", "update_preimage", "update_postimage"
+
+
 class Metadata(Action, frozen=True, gc=False):
     """Schema, partitioning and properties of the table; replaces the one before."""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from deltasql.errors import UnsupportedFeature, ValidationError
 from deltasql.protocol.actions import Protocol
 from deltasql.protocol.properties import TableProperties
-from deltasql.protocol.schema import has_required_fields, schema_metadata_keys, schema_types
+from deltasql.protocol.schema_rules import has_required_fields, schema_metadata_keys, schema_types
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from deltasql.errors import UnsupportedFeature, ValidationError, did_you_mean
+from deltasql.errors import UnsupportedFeature, ValidationError
 
 Json = dict[str, Any]
 DeltaType = str | Json
@@ -48,7 +48,7 @@ _MAX_PRECISION = 38
 _DECIMAL_RANGE = f"the precision goes from 1 to {_MAX_PRECISION}, the scale from 0 to the precision"
 _CHAR = re.compile(r"(?:var)?char\(\s*\d+\s*\)")
 _CHAR_METADATA = "__CHAR_VARCHAR_TYPE_STRING"
-_PHYSICAL_NAME = "delta.columnMapping.physicalName"
+PHYSICAL_NAME = "delta.columnMapping.physicalName"
 
 
 def schema_string(schema: str | pa.Schema | StructTypeLike, *, table: str | None = None) -> str:
@@ -80,22 +80,7 @@ def _from_ddl(text: str, table: str | None) -> Json:
 @lru_cache(maxsize=256)
 def arrow_schema(schema_string: str) -> pa.Schema:
     """The Arrow schema of a Delta table; Delta's field metadata becomes Arrow's, each value as JSON."""
-    return pa.schema([_arrow_field(field) for field in _parse(schema_string)["fields"]])
-
-
-def schema_types(schema_string: str) -> set[str]:
-    """The names of the primitive types used anywhere, decimals without their precision."""
-    return {name.partition("(")[0] for name in _primitives(_parse(schema_string))}
-
-
-def schema_metadata_keys(schema_string: str) -> set[str]:
-    """The keys of field metadata used anywhere: some of them switch table features on."""
-    return {key for field in _fields(_parse(schema_string)) for key in field.get("metadata") or ()}
-
-
-def has_required_fields(schema_string: str) -> bool:
-    """Is there a field that must not be null?"""
-    return any(not field.get("nullable", True) for field in _fields(_parse(schema_string)))
+    return pa.schema([_arrow_field(field) for field in parse_schema(schema_string)["fields"]])
 
 
 def invalid(problem: str, table: str | None, value: Any) -> ValidationError:
@@ -130,7 +115,7 @@ def struct_field(name: str, type_: DeltaType, nullable: bool, metadata: Json) ->
     return {"name": name, "type": type_, "nullable": nullable, "metadata": metadata}
 
 
-def _parse(text: str, table: str | None = None) -> Json:
+def parse_schema(text: str, table: str | None = None) -> Json:
     """The JSON of a schemaString, known to be well formed and to hold only types this release knows."""
     struct = _loads(text, table)
     _check_type(struct, "", table)
@@ -192,63 +177,11 @@ def _check_primitive(name: str, path: str, table: str | None) -> None:
         )
 
 
-def changed_types(before: str, after: str) -> list[str]:
-    """The columns, nested ones included, that two schemas share and give different types: what each was and became."""
-    return list(_changed("", _parse(before), _parse(after)))
-
-
-def _changed(path: str, before: DeltaType, after: DeltaType) -> Iterator[str]:
-    was, became = _kind(before), _kind(after)
-    if was != became:
-        yield f"{path} from {was} to {became}"
-        return
-    names = {name.lower(): child for name, child in _children(after)}
-    for name, child in _children(before):
-        if name.lower() in names:
-            yield from _changed(join_path(path, name), child, names[name.lower()])
-
-
-def dropped_columns(before: str, after: str) -> list[str]:
-    """The columns, nested ones included, that the first of two schemas has and the second has not."""
-    return list(_dropped("", _parse(before), _parse(after)))
-
-
-def _dropped(path: str, before: DeltaType, after: DeltaType) -> Iterator[str]:
-    names = {name.lower(): child for name, child in _children(after)}
-    for name, child in _children(before):
-        if name.lower() in names:
-            yield from _dropped(join_path(path, name), child, names[name.lower()])
-        else:
-            yield join_path(path, name)
-
-
-def tightened(before: str, after: str) -> list[str]:
-    """The columns, fields of structs included, that may be null in the first of two schemas and not in the second."""
-    return list(_tightened("", _parse(before), _parse(after)))
-
-
-def _tightened(path: str, before: DeltaType, after: DeltaType) -> Iterator[str]:
-    if isinstance(before, str) or isinstance(after, str):
-        return
-    known = {field["name"].lower(): field for field in before.get("fields", ())}
-    for field in after.get("fields", ()):
-        was = known.get(field["name"].lower())
-        place = join_path(path, field["name"])
-        if not field.get("nullable", True) and (was is None or was.get("nullable", True)):
-            yield place
-        if was is not None:
-            yield from _tightened(place, was["type"], field["type"])
-
-
-def _kind(type_: DeltaType) -> str:
-    return type_ if isinstance(type_, str) else str(type_["type"])
-
-
 def join_path(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def _children(type_: DeltaType) -> list[tuple[str, DeltaType]]:
+def child_types(type_: DeltaType) -> list[tuple[str, DeltaType]]:
     """The types right inside a type, each with the name its column path gets."""
     if isinstance(type_, str):
         return []
@@ -256,26 +189,26 @@ def _children(type_: DeltaType) -> list[tuple[str, DeltaType]]:
     return named + [(name, type_[name + "Type"]) for name in ("element", "key", "value") if name + "Type" in type_]
 
 
-def _primitives(type_: DeltaType) -> Iterator[str]:
+def primitive_types(type_: DeltaType) -> Iterator[str]:
     if isinstance(type_, str):
         yield type_
-    for _, child in _children(type_):
-        yield from _primitives(child)
+    for _, child in child_types(type_):
+        yield from primitive_types(child)
 
 
-def _fields(type_: DeltaType) -> Iterator[Json]:
+def all_fields(type_: DeltaType) -> Iterator[Json]:
     """Every field of every struct."""
     if not isinstance(type_, str):
         yield from type_.get("fields", ())
-    for _, child in _children(type_):
-        yield from _fields(child)
+    for _, child in child_types(type_):
+        yield from all_fields(child)
 
 
 # --- CHAR and VARCHAR: Delta stores strings, and Spark finds the declared type in the column's metadata
 
 
 def _without_char(field: Json) -> Json:
-    if not any(map(_CHAR.fullmatch, _primitives(field["type"]))):
+    if not any(map(_CHAR.fullmatch, primitive_types(field["type"]))):
         return field
     metadata = {**(field.get("metadata") or {}), _CHAR_METADATA: _catalog_string(field["type"])}
     return {**field, "type": _char_to_string(field["type"]), "metadata": metadata}
@@ -297,7 +230,7 @@ def _catalog_string(type_: DeltaType) -> str:
     if isinstance(type_, str):
         return _CATALOG.get(type_, type_)
     named = type_["type"] == "struct"
-    inside = [(f"{name}:" if named else "") + _catalog_string(child) for name, child in _children(type_)]
+    inside = [(f"{name}:" if named else "") + _catalog_string(child) for name, child in child_types(type_)]
     return f"{type_['type']}<{','.join(inside)}>"
 
 
@@ -377,7 +310,7 @@ _WAY_OUT: Sequence[tuple[Callable[[pa.DataType], bool], str]] = (
     (lambda type_: isinstance(type_, pa.BaseExtensionType), "cast it to its storage type"),
 )
 # Spark reads these values as text, so they stay text even where they look like JSON.
-_TEXT_METADATA = {"comment", "CURRENT_DEFAULT", "EXISTS_DEFAULT", _CHAR_METADATA, _PHYSICAL_NAME}
+_TEXT_METADATA = {"comment", "CURRENT_DEFAULT", "EXISTS_DEFAULT", _CHAR_METADATA, PHYSICAL_NAME}
 _TEXT_METADATA |= {"delta.generationExpression", "delta.invariants"}
 # What pyarrow itself adds to fields: true of one file or one process, not of a table.
 _ARROW_METADATA = ("PARQUET:", "ARROW:")
@@ -435,85 +368,3 @@ def _nested_from_arrow(type_: pa.DataType, path: str, table: str | None) -> Json
     if is_list(type_):
         return array_type(_from_arrow(type_.value_type, join_path(path, "element"), table), type_.value_field.nullable)
     return None
-
-
-# --- is it legal?
-
-_ILLEGAL_IN_NAME = re.compile(r"[ ,;{}()\n\t=]")
-
-
-def validate_schema(schema_string: str, partition_columns: Sequence[str], table: str) -> None:
-    """Refuse a schema, or a partitioning of it, that Delta readers would refuse."""
-    struct = _parse(schema_string, table)
-    if not struct["fields"]:
-        raise invalid("a table needs at least one column", table, schema_string)
-    _check_names(struct, "", table)
-    _check_partitioning(struct, partition_columns, table)
-
-
-def refuse_unchecked(schema_string: str, table: str) -> None:
-    """NOT NULL of a field inside an array or a map is checked by no writer, Delta's included, which then refuse to
-    write: so no table is made with one."""
-    for path in _unchecked(_parse(schema_string, table), "", collected=False):
-        raise invalid(
-            f"field {path!r} is NOT NULL inside an array or a map, which nothing checks: leave NOT NULL out, or add a "
-            f"CHECK constraint",
-            table,
-            path,
-        )
-
-
-def _unchecked(type_: DeltaType, path: str, *, collected: bool) -> Iterator[str]:
-    if isinstance(type_, dict) and type_["type"] == "struct":
-        for field in type_["fields"]:
-            inner = join_path(path, field["name"])
-            if collected and not field.get("nullable", True):
-                yield inner
-            yield from _unchecked(field["type"], inner, collected=collected)
-    else:
-        for name, inside in _children(type_):
-            yield from _unchecked(inside, join_path(path, name), collected=True)
-
-
-def _check_names(type_: DeltaType, path: str, table: str) -> None:
-    seen: dict[str, str] = {}
-    for field in [] if isinstance(type_, str) else type_.get("fields", ()):
-        name = field["name"]
-        _check_name(name, path, field.get("metadata") or {}, table)
-        if name.lower() in seen:
-            twin = join_path(path, seen[name.lower()])
-            raise invalid(
-                f"the columns {twin!r} and {join_path(path, name)!r} differ at most in case: "
-                f"Delta column names ignore case, so rename one",
-                table,
-                name,
-            )
-        seen[name.lower()] = name
-    for name, child in _children(type_):
-        _check_names(child, join_path(path, name), table)
-
-
-def _check_name(name: str, path: str, metadata: Json, table: str) -> None:
-    if not name:
-        raise invalid(f"a column{f' inside {path!r}' if path else ''} has an empty name: give it one", table, name)
-    if _ILLEGAL_IN_NAME.search(name) and _PHYSICAL_NAME not in metadata:
-        raise invalid(
-            f"column {join_path(path, name)!r}: a column name in a Delta table cannot hold any of "
-            f"' ,;{{}}()\\n\\t=': call it {_ILLEGAL_IN_NAME.sub('_', name).strip('_') or 'column'!r}",
-            table,
-            name,
-        )
-
-
-def _check_partitioning(struct: Json, partition_columns: Sequence[str], table: str) -> None:
-    types = {field["name"]: field["type"] for field in struct["fields"]}
-    for index, name in enumerate(partition_columns):
-        if name not in types:
-            raise invalid(f'partition column "{name}" does not exist{did_you_mean(str(name), types)}', table, name)
-        if name in partition_columns[:index]:
-            raise invalid(f"partition column {name!r} is given twice", table, name)
-        if isinstance(types[name], dict):
-            kind = types[name]["type"]
-            raise invalid(f"partition column {name!r} is of type {kind}: partition by a simple type", table, name)
-    if len(partition_columns) == len(types):
-        raise invalid("every column is a partition column: leave at least one for the files to hold", table, None)

@@ -24,7 +24,7 @@ from deltasql.protocol.actions import (
     Txn,
 )
 from deltasql.protocol.features import features_of
-from deltasql.protocol.schema import changed_types, tightened
+from deltasql.protocol.schema_rules import changed_types, tightened
 
 SERIALIZABLE = "Serializable"
 WRITE_SERIALIZABLE = "WriteSerializable"

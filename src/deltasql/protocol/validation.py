@@ -11,15 +11,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NoReturn
-from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa
 
 from deltasql.errors import UnsupportedFeature, ValidationError
 from deltasql.expressions.partition_bounds import partition_bounds
-from deltasql.protocol.actions import Add, Cdc, Metadata, Remove
-from deltasql.protocol.change_feed import COLUMNS, FOLDER
+from deltasql.protocol.actions import CHANGE_COLUMNS, Add, Cdc, Metadata, Remove
 from deltasql.protocol.deletion_vectors import check_confined
 from deltasql.protocol.features import (
     check_change,
@@ -27,24 +25,13 @@ from deltasql.protocol.features import (
     features_of,
     needed_features,
 )
+from deltasql.protocol.file_paths import check_paths, check_unicode
 from deltasql.protocol.properties import IN_COMMIT_TIMESTAMPS
-from deltasql.protocol.schema import arrow_schema, validate_schema
+from deltasql.protocol.schema import arrow_schema
+from deltasql.protocol.schema_rules import validate_schema
 from deltasql.protocol.table_changes import Changes, TableState, misfit
 
-# Absolute paths; control characters and backslashes; empty, "." and ".." segments; names that Spark skips because
-# they begin with "_" or "." (but a partition directory such as "_p=1" is read) or end with "._COPYING_".
-_ESCAPING = r"^/|[\x00-\x1f\x7f\\]|^$|//|/$|(?:^|/)\.{1,2}(?:/|$)|(?:^|/)[_.][^=/]*(?:/|$)|\._COPYING_$"
-_ILLEGAL_DECODED = re.compile(_ESCAPING)
-_ILLEGAL = re.compile(r"^[A-Za-z][A-Za-z0-9+.\-]*:|" + _ESCAPING)
-# A path reduced to what its legality depends on: separators, leading dots and underscores, remarkable characters.
-_SHAPE = bytes(range(256)).translate(
-    bytes.maketrans(
-        b"/._\\%:" + bytes([*range(0x0A), *range(0x0B, 0x20), *range(0x7F, 0x100)]),
-        b"\n..!!!" + b"!" * (0x1F + 0x81),
-    )
-)
 _FAR_DATE = re.compile(r"[+-]\d{4,}-\d\d-\d\d")
-_MAX_PATH = 4096
 _MAX_INT64 = 2**63 - 1
 
 
@@ -111,7 +98,7 @@ def _check_metadata(changes: Changes, state: TableState) -> None:
 def _check_feed(metadata: Metadata, table: str) -> None:
     """Changes of rows have columns of their own."""
     for name in arrow_schema(metadata.schema_string).names if metadata.table_properties.change_data_feed else ():
-        if name.lower() in COLUMNS:
+        if name.lower() in CHANGE_COLUMNS:
             _fail(table, f"the column {name!r} is one of the change data feed's: rename it, or leave the feed", name)
 
 
@@ -182,48 +169,7 @@ def _check_paths(changes: Changes, table: str) -> None:
         if len(set(paths)) != len(paths):
             path, count = Counter(paths).most_common(1)[0]
             _fail(table, f"a commit holds at most one {what} per path, got {count} for {path!r}", path)
-        if paths and (what == "cdc" or _suspicious(paths)):
-            for path in paths:
-                check_path(path, table, change_data=what == "cdc")
-
-
-def _suspicious(paths: list[str]) -> bool:
-    """May any of these paths be illegal? One look at all of them together; a hit is looked at one by one."""
-    text = b"\n" + "\n".join(paths).encode("utf-8", "surrogatepass") + b"\n"
-    shape = text.translate(_SHAPE)
-    return (
-        b"!" in shape
-        or b"\n\n" in shape
-        or b"\n." in shape
-        or text.count(b"\n") != len(paths) + 1
-        or max(map(len, paths)) > _MAX_PATH
-    )
-
-
-def check_path(path: str, table: str, *, change_data: bool = False) -> None:
-    """Refuse a path that does not name a file below the table's root, encoded or not."""
-    if change_data and not path.startswith(FOLDER):
-        _fail(table, f"the path of a cdc file must begin with {FOLDER!r}, got {path!r}", path)
-    below = path.removeprefix(FOLDER) if change_data else path
-    if len(path) > _MAX_PATH:
-        _fail(table, f"the path {path[:80]!r}… has {len(path)} characters, {_MAX_PATH} at most", path)
-    _check_utf8(path, table)
-    on_disk = unquote(below)
-    if _ILLEGAL.search(below) or _ILLEGAL_DECODED.search(on_disk):
-        _fail(
-            table,
-            f"illegal path {path!r}: a path is relative to the table's root and URI-encoded, without '..', "
-            f"control characters, backslashes, empty segments or names that begin with '_' or '.' or end with "
-            f"'._COPYING_'",
-            path,
-        )
-
-
-def _check_utf8(text: str, table: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        _fail(table, f"{text!r} is not valid Unicode", text)
+        check_paths(paths, table, change_data=what == "cdc")
 
 
 def _check_sizes(changes: Changes, table: str) -> None:
@@ -290,7 +236,7 @@ def _check_partition_values(
 
 def _check_partition_value(column: str, value: Any, table: str) -> None:
     if type(value) is str:
-        _check_utf8(value, table)
+        check_unicode(value, table)
     if value is not None and (type(value) is not str or not value or "\x00" in value):
         _fail(
             table,

@@ -15,8 +15,7 @@ from deltasql.engines.spark.job_progress import report_jobs
 from deltasql.engines.spark.scan.hadoop_paths import hadoop_paths, hadoop_uri
 from deltasql.engines.spark.scan.snapshot_frame import read_snapshot
 from deltasql.progress import Report
-from deltasql.protocol.actions import Cdc
-from deltasql.protocol.change_feed import CHANGE_TYPE, DELETED
+from deltasql.protocol.actions import CHANGE_TYPE, DELETED, Cdc
 from deltasql.protocol.schema_fit import Fit, parse_struct
 from deltasql.store import Snapshot
 

@@ -19,18 +19,21 @@ from deltasql.engines.arrow.read.deletion_vector_read import bitmaps
 from deltasql.engines.arrow.read.file_constant_columns import with_file_constants
 from deltasql.engines.row_change import num_records
 from deltasql.errors import StorageError, UnsupportedFeature, UsageError, ValidationError
-from deltasql.protocol.actions import Add, DeletionVector, Metadata, Remove
-from deltasql.protocol.change_feed import (
+from deltasql.protocol.actions import (
+    CHANGE_COLUMNS,
     CHANGE_TYPE,
-    COLUMNS,
     COMMIT_TIMESTAMP,
     COMMIT_VERSION,
     DELETED,
     INSERTED,
+    Add,
+    DeletionVector,
+    Metadata,
+    Remove,
 )
 from deltasql.protocol.deletion_vectors import encode, inline
-from deltasql.protocol.schema import changed_types, dropped_columns
 from deltasql.protocol.schema_fit import with_columns
+from deltasql.protocol.schema_rules import changed_types, dropped_columns
 from deltasql.protocol.table_changes import LoggedCommit, TableState
 from deltasql.storage import Directory
 from deltasql.store import Snapshot, Store
@@ -185,7 +188,7 @@ def _with_type(snapshot: Snapshot) -> Snapshot:
 
 def feed_columns(schema_string: str) -> str:
     """The schema of a table's changes."""
-    return with_columns(schema_string, dict(zip(COLUMNS, ("string", "long", "timestamp"), strict=True)))
+    return with_columns(schema_string, dict(zip(CHANGE_COLUMNS, ("string", "long", "timestamp"), strict=True)))
 
 
 def changes_between(

@@ -9,8 +9,7 @@ import pyarrow as pa
 
 from deltasql.engines.arrow.read.scan import scan
 from deltasql.engines.arrow.write.file_writer import FilePlan, TableFiles, as_cdc
-from deltasql.protocol.actions import Add, Cdc, Remove
-from deltasql.protocol.change_feed import CHANGE_TYPE
+from deltasql.protocol.actions import CHANGE_TYPE, Add, Cdc, Remove
 from deltasql.protocol.schema import loose_schema
 from deltasql.protocol.table_changes import TableState
 from deltasql.store import Snapshot

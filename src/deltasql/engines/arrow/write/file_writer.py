@@ -23,9 +23,8 @@ import pyarrow.parquet as pq
 from deltasql.engines.arrow.write.parquet_footers import FooterPlan, indexed_columns, plan_footers
 from deltasql.engines.arrow.write.parquet_types import FloatBounds
 from deltasql.engines.arrow.write.partition_rows import split
-from deltasql.protocol.actions import Add, Cdc, from_dict
-from deltasql.protocol.change_feed import CHANGE_TYPE, FOLDER
-from deltasql.protocol.partition_paths import encode_path, hive_directory
+from deltasql.protocol.actions import CHANGE_DATA_FOLDER, CHANGE_TYPE, Add, Cdc, from_dict
+from deltasql.protocol.file_paths import encode_path, hive_directory
 from deltasql.protocol.properties import TableProperties
 from deltasql.protocol.schema import arrow_schema, loose_schema
 from deltasql.protocol.schema_fit import with_columns
@@ -59,7 +58,9 @@ class FilePlan:
 
     def for_change_feed(self) -> FilePlan:
         """For files of the change data feed: rows with what happened to them."""
-        return replace(self, schema_string=with_columns(self.schema_string, {CHANGE_TYPE: "string"}), folder=FOLDER)
+        return replace(
+            self, schema_string=with_columns(self.schema_string, {CHANGE_TYPE: "string"}), folder=CHANGE_DATA_FOLDER
+        )
 
     @property
     def codec(self) -> str:
@@ -157,7 +158,7 @@ class TableFiles:
         plan = self._plan
         directory = hive_directory(dict(zip(plan.partition_columns, values, strict=True)))
         suffix = "" if plan.codec == "none" else f".{plan.codec}"
-        name = "cdc" if plan.folder == FOLDER else "part"
+        name = "cdc" if plan.folder == CHANGE_DATA_FOLDER else "part"
         path = f"{plan.folder}{directory}{name}-{self.count:05d}-{self._unique}{plan.token}{suffix}.parquet"
         self.count += 1
         file = _OpenFile(self._directory, path, self._layout, plan.codec)

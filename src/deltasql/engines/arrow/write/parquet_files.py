@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from deltasql.engines.arrow.write.parquet_footers import FooterPlan, indexed_columns, plan_footers
 from deltasql.errors import ValidationError
-from deltasql.protocol.partition_paths import encode_path, hive_values
+from deltasql.protocol.file_paths import encode_path, hive_values
 from deltasql.protocol.partition_values import partition_text
 from deltasql.protocol.schema import primitive_name
 

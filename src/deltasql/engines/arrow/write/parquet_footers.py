@@ -25,7 +25,7 @@ from deltasql.engines.arrow.write.parquet_types import (
     quote,
     stored_type,
 )
-from deltasql.protocol.change_feed import CHANGE_TYPE
+from deltasql.protocol.actions import CHANGE_TYPE
 from deltasql.protocol.schema import is_list, primitive_name
 
 Path = tuple[str, ...]

@@ -27,8 +27,7 @@ from deltasql.engines.spark.row_shape import aligned
 from deltasql.engines.spark.scan.row_ids import FILE, ROW
 from deltasql.errors import UsageError, ValidationError
 from deltasql.progress import Report
-from deltasql.protocol.actions import Add, Cdc
-from deltasql.protocol.change_feed import AFTER, BEFORE, CHANGE_TYPE, DELETED, INSERTED
+from deltasql.protocol.actions import AFTER, BEFORE, CHANGE_TYPE, DELETED, INSERTED, Add, Cdc
 from deltasql.protocol.constraints import Constraint
 from deltasql.protocol.schema_fit import Fit, parse_struct
 from deltasql.store import Snapshot
