@@ -369,9 +369,7 @@ class TestMerge:
     def test_what_makes_no_sense(self, table: deltasql.Table) -> None:
         with pytest.raises(deltasql.UsageError, match="needs a clause"):
             table.merge(self.SOURCE, on="t.id = s.id").execute()
-        with pytest.raises(
-            deltasql.UsageError, match=r"^rows come from a Spark, .*, or from a table of the lake, got list"
-        ):
+        with pytest.raises(deltasql.UsageError, match=r"^rows must be a Spark, .*, or a table of the lake, got list"):
             table.merge([1], on="t.id = s.id").when_matched_delete().execute()
         with pytest.raises(deltasql.UsageError, match="no column for more of the source"):
             more = self.SOURCE.append_column("more", pa.array([1, 2, 3]))

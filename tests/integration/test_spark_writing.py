@@ -177,14 +177,14 @@ class TestConstraints:
         with pytest.raises(deltasql.ConstraintViolation) as caught:
             table.append(good.withColumn(column, F.expr(expression)))
         assert caught.value.constraint == constraint
-        assert f"table {table.name}: a row breaks the constraint {constraint}" in str(caught.value)
+        assert f"table {table.name}: one row violates the constraint {constraint}" in str(caught.value)
         assert shown in str(caught.value)
         assert table.version == 1
 
     def test_three_rows_are_shown(self, table: deltasql.Table, spark: SparkSession) -> None:
         with pytest.raises(deltasql.ConstraintViolation) as caught:
             table.append(spark.range(10).selectExpr("id", "-1D AS amount"))
-        assert "10 rows break" in str(caught.value)
+        assert "10 rows violate" in str(caught.value)
         assert str(caught.value).count("id=") == 3
 
     def test_rows_of_arrow_are_checked_as_well(self, table: deltasql.Table, spark: SparkSession) -> None:

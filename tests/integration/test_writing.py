@@ -133,7 +133,7 @@ class TestFitting:
     )
     def test_a_value_that_is_lost_is_refused(self, make_table: Make, column: str, given: pa.Array) -> None:
         table = make_table(schema=f"x {column}")
-        with pytest.raises(deltasql.ValidationError, match="column 'x' holds a value"):
+        with pytest.raises(deltasql.ValidationError, match="column 'x' has a value"):
             table.append(pa.table({"x": given}))
         assert table.version == 0
 
@@ -181,7 +181,7 @@ class TestConstraints:
             table.append(pa.table({"id": [1, None, None, None, None], "name": ["a", "b", "c", "d", "e"]}))
         text = str(caught.value)
         assert caught.value.constraint == "id NOT NULL"
-        assert f"table {table.name}: 4 rows break" in text
+        assert f"table {table.name}: 4 rows violate" in text
         assert [name for name in "abcde" if f"name='{name}'" in text] == ["b", "c", "d"]
         assert table.version == 0
 

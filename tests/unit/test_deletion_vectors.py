@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import deltasql
-from deltasql.engines.arrow.read.deletion_vector_read import bitmaps, stays
+from deltasql.engines.arrow.read.deletion_vector_read import bitmaps, live_mask
 from deltasql.protocol.actions import DeletionVector
 from deltasql.protocol.deletion_vectors import (
     MOST_INLINE,
@@ -78,8 +78,8 @@ def test_words(numbers: set[int]) -> None:
 
 
 @given(st.sets(st.integers(0, 100)), st.integers(0, 60), st.integers(0, 60))
-def test_stays(numbers: set[int], start: int, count: int) -> None:
-    mask = stays(np.array(sorted(numbers), np.int64), start, count)
+def test_live_mask(numbers: set[int], start: int, count: int) -> None:
+    mask = live_mask(np.array(sorted(numbers), np.int64), start, count)
     assert mask.tolist() == [n not in numbers for n in range(start, start + count)]
 
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 
 from deltasql.protocol.actions import Add, Cdc
@@ -144,9 +143,3 @@ class Changed:
     """to find the rows that change."""
     returned: Any = None
     """A Spark frame of what the statement returns."""
-
-
-def num_records(stats: str | None) -> int | None:
-    """How many rows a file has, if its statistics say so."""
-    found: Any = msgspec.json.decode(stats) if stats else {}
-    return found.get("numRecords") if isinstance(found, dict) else None

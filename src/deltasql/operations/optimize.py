@@ -117,10 +117,10 @@ class Compactor:
         So the next compaction has nothing to do."""
         left, new, written = list(found), dict[tuple[int, ...], list[Add]](), list[Add]()
         while groups := rewrite_groups(left, target):
-            places = [tuple(place for piece in group for place in piece.places) for group in groups]
+            places = [tuple(index for group in merged for index in group.indexes) for merged in groups]
             parts = [replace(snapshot, files=snapshot.files.take(pa.array(one, pa.int64()))) for one in places]
-            done = {piece.places for group in groups for piece in group}
-            left = [piece for piece in left if piece.places not in done]
+            done = {group.indexes for merged in groups for group in merged}
+            left = [group for group in left if group.indexes not in done]
             new = {key: adds for key, adds in new.items() if key not in done}
             for key, adds in zip(places, self._rewrite(parts, plan, report), strict=True):
                 new[key] = adds

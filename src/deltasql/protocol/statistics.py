@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -324,3 +325,9 @@ def _decimals(raw: pa.Array, type: pa.Decimal128Type, *, upper: bool) -> pa.Arra
     words[negative, 1] += words[negative, 0] == 0
     values = pa.Array.from_buffers(type, len(size), [None, pa.py_buffer(words)])
     return pc.if_else(pa.array(valid, BOOL), values, pa.scalar(None, type))
+
+
+def num_records(stats: str | None) -> int | None:
+    """Return the number of rows of a file, if its statistics have it."""
+    decoded: Any = msgspec.json.decode(stats) if stats else {}
+    return decoded.get("numRecords") if isinstance(decoded, dict) else None

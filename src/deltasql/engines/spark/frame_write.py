@@ -32,6 +32,7 @@ from deltasql.protocol.actions import Add
 from deltasql.protocol.constraints import Constraint, quoted
 from deltasql.protocol.schema import Json, arrow_schema
 from deltasql.protocol.schema_fit import Fit
+from deltasql.protocol.statistics import num_records
 from deltasql.storage import Directory, is_local, local_path
 
 _SHOWN = 3
@@ -103,7 +104,7 @@ class FrameWrite:
             Add(plan.folder + f.path, f.size, f.modification_time, f.partition_values, stats=f.stats) for f in found
         ]
         # A frame without rows is written as a file without rows.
-        empty = [add.path for add in adds if '"numRecords":0' in (add.stats or "")]
+        empty = [add.path for add in adds if num_records(add.stats) == 0]
         directory.delete(empty)
         return [add for add in adds if add.path not in empty]
 

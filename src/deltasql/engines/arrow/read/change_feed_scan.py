@@ -17,7 +17,6 @@ from pyroaring import BitMap64
 
 from deltasql.engines.arrow.read.deletion_vector_read import bitmaps
 from deltasql.engines.arrow.read.file_constant_columns import with_file_constants
-from deltasql.engines.row_change import num_records
 from deltasql.errors import StorageError, UnsupportedFeature, UsageError, ValidationError
 from deltasql.protocol.actions import (
     CHANGE_COLUMNS,
@@ -34,6 +33,7 @@ from deltasql.protocol.actions import (
 from deltasql.protocol.deletion_vectors import encode, inline
 from deltasql.protocol.schema_fit import with_columns
 from deltasql.protocol.schema_rules import changed_types, dropped_columns
+from deltasql.protocol.statistics import num_records
 from deltasql.protocol.table_changes import LoggedCommit, TableState
 from deltasql.storage import Directory
 from deltasql.store import Snapshot, Store
@@ -114,7 +114,7 @@ class ChangePlan:
                 yield add, INSERTED
             else:
                 yield from self._remarked(before.deletion_vector, add)
-        yield from ((self._as_add(remove), DELETED) for remove in removes.values())
+        yield from ((self._removed_file(remove), DELETED) for remove in removes.values())
 
     def _remarked(self, before: DeletionVector | None, add: Add) -> Iterator[tuple[Add, str]]:
         """Rows that are deleted now and were not, and the other way round."""
@@ -130,9 +130,10 @@ class ChangePlan:
     def _rows(self, vector: DeletionVector | None) -> BitMap64:
         return bitmaps(self._directory, [vector], self._snapshot.name)[0] if vector is not None else BitMap64()
 
-    def _as_add(self, remove: Remove) -> Add:
+    def _removed_file(self, remove: Remove) -> Add:
+        """Return a removed file with its size, which the log need not record."""
         size = remove.size if remove.size is not None else self._directory.size(unquote(remove.path))
-        return Add(remove.path, size or 0, 0, remove.partition_values or {}, deletion_vector=remove.deletion_vector)
+        return msgspec.structs.replace(removed_file(remove), size=size or 0)
 
     def check_files_exist(self, files: Sequence[ChangeFile]) -> None:
         """Refuse changes that were cleaned up. Of many files, young ones are not looked at: nobody may delete these."""
@@ -184,6 +185,12 @@ def _with_type(snapshot: Snapshot) -> Snapshot:
     """With the column that files of changes have besides."""
     text = with_columns(snapshot.metadata.schema_string, {CHANGE_TYPE: "string"})
     return replace(snapshot, metadata=msgspec.structs.replace(snapshot.metadata, schema_string=text))
+
+
+def removed_file(remove: Remove) -> Add:
+    """Return a removed file as the add action that it had."""
+    values, vector = remove.partition_values or {}, remove.deletion_vector
+    return Add(remove.path, remove.size or 0, 0, values, deletion_vector=vector)
 
 
 def feed_columns(schema_string: str) -> str:

@@ -113,14 +113,14 @@ def descriptors(files: pa.Table) -> list[DeletionVector | None]:
     return [None if text is None else parse(text) for text in files["deletion_vector"].to_pylist()]
 
 
-def unmarked(snapshot: Snapshot) -> Snapshot:
+def without_vectors(snapshot: Snapshot) -> Snapshot:
     """The same files with all the rows that are in them."""
     place = snapshot.files.schema.get_field_index("deletion_vector")
     nothing = pa.nulls(snapshot.files.num_rows, snapshot.files.schema.field(place).type)
     return replace(snapshot, files=snapshot.files.set_column(place, "deletion_vector", nothing))
 
 
-def stays(deleted: Numbers, start: int, count: int) -> Mask:
+def live_mask(deleted: Numbers, start: int, count: int) -> Mask:
     """Which of so many rows from one on are not deleted; the numbers of those that are come in order."""
     first, last = np.searchsorted(deleted, [start, start + count])
     mask = np.ones(count, np.bool_)

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from deltasql.engines.arrow.read.conform import Misfit, Places
-from deltasql.engines.arrow.read.deletion_vector_read import Deleted, stays
+from deltasql.engines.arrow.read.deletion_vector_read import Deleted, live_mask
 from deltasql.engines.arrow.read.file_columns import Columns
 from deltasql.engines.arrow.read.prefetch import Task, in_order
 from deltasql.engines.arrow.read.row_groups import matching_groups
@@ -121,6 +121,11 @@ def split_into_tasks(snapshot: Snapshot) -> list[Snapshot]:
         size += cost
     tasks += [(start, len(sizes))] if sizes else []
     return [replace(snapshot, files=snapshot.files.slice(a, b - a)) for a, b in tasks]
+
+
+def single_file(snapshot: Snapshot, index: int) -> Snapshot:
+    """Return a snapshot of one of the files."""
+    return replace(snapshot, files=snapshot.files.slice(index, 1))
 
 
 def _check_features(snapshot: Snapshot) -> None:
@@ -252,7 +257,7 @@ def _without(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of row groups, one after the other, but those that are deleted."""
     counts = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
-    mask = np.concatenate([stays(deleted, sum(counts[:group]), counts[group]) for group in groups])
+    mask = np.concatenate([live_mask(deleted, sum(counts[:group]), counts[group]) for group in groups])
     at = 0
     for batch in batches:
         part = mask[at : at + batch.num_rows]

@@ -1,4 +1,4 @@
-"""Rows in the shape of their table: its columns, in its order, of its types."""
+"""Align rows with their table: the same columns, in the same order, of the same types."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from deltasql.engines.arrow.read.conform import conform
 from deltasql.errors import ConstraintViolation, ValidationError
 from deltasql.protocol.schema_fit import Fit
 
-_SHOWN = 3
+MAX_SHOWN = 3
+"""The number of rows that an error shows."""
 _INTEGER_DIGITS = 19
 
 
 def aligned(batch: pa.RecordBatch, fit: Fit, schema: pa.Schema, table: str) -> pa.RecordBatch:
-    """Given rows as the table has them; columns that are not given are null."""
+    """Return rows with the table's columns; columns that the input lacks are null."""
     names = batch.schema.names
     arrays = []
     for field in schema:
@@ -29,32 +30,32 @@ def aligned(batch: pa.RecordBatch, fit: Fit, schema: pa.Schema, table: str) -> p
 
 
 def conformed(values: pa.Array, field: pa.Field, table: str) -> pa.Array:
-    """A column's values in its type, exactly or not at all."""
+    """Convert values to a column's type without loss. Raise ValidationError if a value does not fit."""
     if values.type.equals(field.type):
         return values
     try:
-        return conform(values, field.type, field.name, _exactly)
+        return conform(values, field.type, field.name, _cast_exactly)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise ValidationError(
-            f"table {table}: column {field.name!r} holds a value that {field.type} does not have exactly: {error}. "
+            f"table {table}: column {field.name!r} has a value that {field.type} cannot represent exactly: {error}. "
             f"Cast or round it first",
             table=table,
             value=field.name,
         ) from error
 
 
-def _exactly(values: pa.Array, kind: pa.DataType, _path: str) -> pa.Array:
+def _cast_exactly(values: pa.Array, kind: pa.DataType, _path: str) -> pa.Array:
     if pa.types.is_integer(values.type) and pa.types.is_decimal(kind):
-        # Arrow wants room for every integer, however small those at hand are.
+        # Arrow requires a precision for the largest integer, whatever the values are.
         values = values.cast(pa.decimal256(_INTEGER_DIGITS + kind.scale, kind.scale))
     return values.cast(kind)
 
 
 def check_not_null(batch: pa.RecordBatch, schema: pa.Schema, table: str) -> None:
-    """Refuse rows with a null where the table has NOT NULL."""
+    """Raise ConstraintViolation if a NOT NULL column holds a null."""
     for name, bad in _nulls(batch, schema):
         if pc.any(bad).as_py():
-            rows = batch.filter(bad).slice(0, _SHOWN)
+            rows = batch.filter(bad).slice(0, MAX_SHOWN)
             raise violation(f"{name} NOT NULL", table, pc.sum(bad).as_py(), rows.to_pylist())
 
 
@@ -76,11 +77,11 @@ def _nested_nulls(values: pa.StructArray, kind: pa.StructType, path: str) -> Ite
 
 
 def violation(constraint: str, table: str, count: int, rows: list[dict[str, object]]) -> ConstraintViolation:
-    """The error of rows that break a constraint, with some of them."""
-    shown = "\n".join(f"  {_row(row)}" for row in rows[:_SHOWN])
-    many = f"{count} rows break" if count != 1 else "a row breaks"
+    """Return the error for rows that violate a constraint, with the first of them."""
+    shown = "\n".join(f"  {_row(row)}" for row in rows[:MAX_SHOWN])
+    subject = f"{count} rows violate" if count != 1 else "one row violates"
     return ConstraintViolation(
-        f"table {table}: {many} the constraint {constraint}, so nothing was written:\n{shown}",
+        f"table {table}: {subject} the constraint {constraint}, so nothing was written:\n{shown}",
         constraint=constraint,
         table=table,
     )

@@ -1,4 +1,4 @@
-"""Deleting rows by marking them: a file stays as it is and gets a deletion vector."""
+"""Delete rows with deletion vectors, so that their files are not rewritten."""
 
 from __future__ import annotations
 
@@ -11,68 +11,78 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from deltasql.engines.arrow.read.deletion_vector_read import bitmaps, descriptors
-from deltasql.engines.row_change import num_records
 from deltasql.errors import StorageError
 from deltasql.protocol.actions import Add, DeletionVector
 from deltasql.protocol.deletion_vectors import MOST_INLINE, VectorFile, cardinality_of, encode, inline
+from deltasql.protocol.statistics import num_records
 from deltasql.storage import Directory
 from deltasql.store import Snapshot
 
 _FILE_BYTES = 64 << 20
-"""When a file of vectors has this much, another one begins."""
+"""The size from which another file of deletion vectors is started."""
 
 
 @dataclass(frozen=True, slots=True)
 class RewriteResult:
-    """What is left of files that lost rows."""
+    """The files that replace those that lost rows."""
 
     rewritten: list[Add] = field(default_factory=list)
-    """New files with their other rows."""
+    """New files with the retained rows."""
     marked: list[Add] = field(default_factory=list)
-    """Those that stay, with their vectors."""
+    """Files that stay, with new deletion vectors."""
     vector_files: list[str] = field(default_factory=list)
-    """The files that hold the vectors."""
+    """New files that hold deletion vectors."""
 
 
 def live_row_counts(files: pa.Table) -> list[int | None]:
-    """How many rows each file has that are not deleted, if its statistics tell."""
+    """Return the number of rows of each file that are not deleted; None if the statistics lack it."""
     counts = map(num_records, files["stats"].to_pylist())
     deleted = map(cardinality_of, files["deletion_vector"].to_pylist())
     return [None if count is None else count - less for count, less in zip(counts, deleted, strict=True)]
 
 
-def can_use_vector(files: pa.Table, place: int, lost: int, most: Fraction) -> bool:
-    """Is a file that loses so many rows to stay? Of its rows at most this share may be deleted."""
-    count = num_records(files["stats"][place].as_py())
+def can_use_vector(files: pa.Table, index: int, removed: int, max_share: Fraction) -> bool:
+    """Return whether at most the given share of a file's rows is deleted after some more are removed."""
+    count = num_records(files["stats"][index].as_py())
     if count is None:
-        return False  # a file with a vector has to say how many rows it has
-    return lost + cardinality_of(files["deletion_vector"][place].as_py()) <= most * count
+        return False  # a file with a deletion vector must have numRecords
+    return removed + cardinality_of(files["deletion_vector"][index].as_py()) <= max_share * count
 
 
 def extended_vectors(
     snapshot: Snapshot, rows: Mapping[int, BitMap64], options: Mapping[str, str]
 ) -> dict[int, tuple[bytes, int]]:
-    """The vectors of files, by their places, that are to lose more rows: as they are stored, and how many rows they
-    have."""
+    """Add deleted rows to the vectors of files.
+
+    Args:
+        snapshot: The files.
+        rows: The rows to delete, by the index of their file.
+        options: The storage options of the table.
+
+    Returns:
+        The serialized vector and its cardinality, by the index of the file.
+    """
     vectors = descriptors(snapshot.files.take(pa.array(list(rows), pa.int64())))
-    before = [vector for vector in vectors if vector is not None]
-    old = iter(bitmaps(Directory(snapshot.location, options), before, snapshot.name))
-    found = {}
-    for (place, more), vector in zip(rows.items(), vectors, strict=True):
-        whole = more if vector is None else more | next(old)
-        if len(whole) != len(more) + (vector.cardinality if vector is not None else 0):
-            raise StorageError(f"table {snapshot.name}: rows are deleted that were deleted before: nothing was changed")
-        found[place] = encode(whole), len(whole)
-    return found
+    existing = [vector for vector in vectors if vector is not None]
+    before = iter(bitmaps(Directory(snapshot.location, options), existing, snapshot.name))
+    extended = {}
+    for (index, added), vector in zip(rows.items(), vectors, strict=True):
+        union = added if vector is None else added | next(before)
+        if len(union) != len(added) + (vector.cardinality if vector is not None else 0):
+            raise StorageError(
+                f"table {snapshot.name}: some rows to delete are already deleted, so nothing was changed"
+            )
+        extended[index] = encode(union), len(union)
+    return extended
 
 
 def write_vectors(
     snapshot: Snapshot, vectors: Mapping[int, tuple[bytes, int]], options: Mapping[str, str]
 ) -> RewriteResult:
-    """Write the vectors of files; small ones go into the log."""
+    """Write the deletion vectors of files; small vectors are stored inline in the log."""
     directory = Directory(snapshot.location, options)
     result, file = RewriteResult(), VectorFile()
-    for place, (data, cardinality) in vectors.items():
+    for index, (data, cardinality) in vectors.items():
         if len(data) <= MOST_INLINE:
             vector = inline(data, cardinality)
         else:
@@ -80,7 +90,7 @@ def write_vectors(
                 _write(directory, file, result)
                 file = VectorFile()
             vector = file.put(data, cardinality)
-        result.marked.append(_with_vector(snapshot.files, place, vector))
+        result.marked.append(_with_vector(snapshot.files, index, vector))
     _write(directory, file, result)
     return result
 
@@ -91,9 +101,9 @@ def _write(directory: Directory, file: VectorFile, result: RewriteResult) -> Non
         result.vector_files.append(file.path)
 
 
-def _with_vector(files: pa.Table, place: int, vector: DeletionVector) -> Add:
-    """A file of a snapshot as it becomes. Its bounds are those of all its rows, so they may be too wide now."""
-    row = files.slice(place, 1).to_pylist()[0]
+def _with_vector(files: pa.Table, index: int, vector: DeletionVector) -> Add:
+    """Return a file with a new vector. Its bounds still cover the deleted rows, so they are no longer tight."""
+    row = files.slice(index, 1).to_pylist()[0]
     stats = msgspec.json.decode(row["stats"], type=dict[str, msgspec.Raw])
     text = msgspec.json.encode({**stats, "tightBounds": False}).decode()
     tags = row["tags"]

@@ -1,7 +1,7 @@
-"""Writing rows to Parquet files of a table: names, sizes, partitions, statistics.
+"""Write rows to Parquet files of a table: names, sizes, partitions, statistics.
 
-Runs in the user's process and on Spark's workers alike. A file goes straight to its final name, which nobody else can
-have; it becomes part of the table only when its `Add` is committed, so whatever an attempt leaves behind is nobody's.
+Runs in the user's process and in Spark's workers. A file is written under its final name, which is unique; it becomes
+part of the table only when its `Add` is committed, so files of a failed attempt are never read.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from deltasql.protocol.file_paths import encode_path, hive_directory
 from deltasql.protocol.properties import TableProperties
 from deltasql.protocol.schema import arrow_schema, loose_schema
 from deltasql.protocol.schema_fit import with_columns
+from deltasql.protocol.statistics import num_records
 from deltasql.storage import Directory
 
 _MIB = 1024 * 1024
@@ -44,7 +45,7 @@ Values = tuple[str | None, ...]
 
 @dataclass(frozen=True)
 class FilePlan:
-    """All that a writer must know of a table; it travels to Spark's workers."""
+    """Everything that a writer needs to know about a table; it is pickled to Spark's workers."""
 
     location: str
     options: Mapping[str, str]
@@ -54,27 +55,28 @@ class FilePlan:
     token: str
     target_size: int
     folder: str = ""
-    """Where its files lie below the table, with a slash at the end if it is anywhere else than at the root."""
+    """The directory of the files below the table, with a trailing slash; empty for the root."""
 
     def for_change_feed(self) -> FilePlan:
-        """For files of the change data feed: rows with what happened to them."""
+        """Return the plan for files of the change data feed, which have the column `_change_type`."""
         return replace(
             self, schema_string=with_columns(self.schema_string, {CHANGE_TYPE: "string"}), folder=CHANGE_DATA_FOLDER
         )
 
     @property
     def codec(self) -> str:
+        """Return the compression codec."""
         return _CODECS.get(self.properties.codec, "snappy")
 
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """What is the same for all files of a table's schema."""
+    """The parts of a plan that depend on the schema only."""
 
     schema: pa.Schema
     indexed: frozenset[Path]
     floats: tuple[Path, ...]
-    """Columns of floats that get statistics: ours, because Parquet's leave NaN out."""
+    """Float columns whose bounds the writer collects, because Parquet's exclude NaN."""
     statistics: bool | list[str]
 
 
@@ -82,19 +84,19 @@ class _Layout:
 def _layout(
     schema_string: str, partition_columns: tuple[str, ...], num_indexed: int, stats_columns: tuple[str, ...] | None
 ) -> _Layout:
-    whole = arrow_schema(schema_string)
-    schema = loose_schema(whole, partition_columns)
-    indexed = indexed_columns(whole, partition_columns, num_indexed, stats_columns)
+    table_schema = arrow_schema(schema_string)
+    schema = loose_schema(table_schema, partition_columns)
+    indexed = indexed_columns(table_schema, partition_columns, num_indexed, stats_columns)
     leaves = list(_leaves(schema))
     floats = tuple(path for path, _, kind in leaves if pa.types.is_floating(kind) and path in indexed)
-    safe = [dotted for _, dotted, kind in leaves if not pa.types.is_floating(kind)]
-    return _Layout(schema, indexed, floats, len(safe) == len(leaves) or safe)
+    others = [dotted for _, dotted, kind in leaves if not pa.types.is_floating(kind)]
+    return _Layout(schema, indexed, floats, len(others) == len(leaves) or others)
 
 
 def _leaves(fields: Any, path: Path = (), dotted: str = "") -> Iterator[tuple[Path, str, pa.DataType]]:
-    """Every leaf: its path in structs, its name in Parquet, its type."""
-    for one in fields:
-        yield from _leaf(one.type, (*path, one.name), f"{dotted}{one.name}")
+    """Yield every leaf column: its path in structs, its name in Parquet, its type."""
+    for child in fields:
+        yield from _leaf(child.type, (*path, child.name), f"{dotted}{child.name}")
 
 
 def _leaf(kind: pa.DataType, path: Path, dotted: str) -> Iterator[tuple[Path, str, pa.DataType]]:
@@ -110,7 +112,7 @@ def _leaf(kind: pa.DataType, path: Path, dotted: str) -> Iterator[tuple[Path, st
 
 
 class TableFiles:
-    """The files that one task writes. Rows go to the file of their partition; a file that has its size is closed."""
+    """The files that one task writes: one open file per partition, closed at the target size."""
 
     def __init__(self, plan: FilePlan) -> None:
         self._plan = plan
@@ -137,7 +139,7 @@ class TableFiles:
                 file.abandon(kind, error, trace)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Rows of the table's schema, all columns in its order."""
+        """Write rows that have all columns of the table, in order."""
         for start in range(0, batch.num_rows, _SLICE_ROWS):
             for values, part in split(batch.slice(start, _SLICE_ROWS), self._plan.partition_columns):
                 file = self._open.get(values) or self._begin(values)
@@ -148,7 +150,7 @@ class TableFiles:
                 self._make_room()
 
     def _make_room(self) -> None:
-        """Many partitions at once: the memory that they take together is bounded, and so are the open files."""
+        """Flush or close files so that many partitions stay within the limits of memory and open files."""
         while sum(file.buffered for file in self._open.values()) > _BUFFERED_BYTES:
             max(self._open.values(), key=lambda file: file.buffered).flush()
         while len(self._open) > _OPEN_FILES:
@@ -170,7 +172,7 @@ class TableFiles:
         metadata, size = file.finish()
         if self._footers is None or not self._footers.serves(metadata):
             columns = self._plan.partition_columns
-            self._footers = plan_footers(metadata.schema, self._whole_schema(), columns, self._layout.indexed)
+            self._footers = plan_footers(metadata.schema, self._table_schema(), columns, self._layout.indexed)
         self.adds.append(
             Add(
                 path=encode_path(file.path),
@@ -181,13 +183,13 @@ class TableFiles:
             )
         )
 
-    def _whole_schema(self) -> pa.Schema:
+    def _table_schema(self) -> pa.Schema:
         return arrow_schema(self._plan.schema_string)
 
 
 @dataclass(slots=True)
 class _OpenFile:
-    """A file that is being written: rows wait until they make a row group."""
+    """A file that is being written; rows are buffered until they make a row group."""
 
     directory: Directory
     path: str
@@ -210,7 +212,7 @@ class _OpenFile:
             self.flush()
 
     def is_full(self, size: int) -> bool:
-        """Files that were flushed know their size; the others guess that compression halves it."""
+        """Return whether a file has the target size, assuming that compression halves the buffered rows."""
         written = self._sink.tell() if self._sink is not None else 0
         return bool(written + self.buffered / 2 >= size)
 
@@ -238,7 +240,7 @@ class _OpenFile:
         return self._writer
 
     def finish(self) -> tuple[pq.FileMetaData, int]:
-        """The footer and the size of the file, which is there to stay now."""
+        """Close the file durably, and return its footer and its size."""
         self.flush()
         self._writer.close()
         size = self._sink.tell()
@@ -250,7 +252,7 @@ class _OpenFile:
 
 
 def _column(table: pa.Table, path: Path) -> pa.ChunkedArray:
-    """A leaf column; what lies in a struct that is null is null."""
+    """Return a leaf column; fields of a null struct are null."""
     column = table.column(path[0])
     for name in path[1:]:
         column = pc.struct_field(column, [name])
@@ -258,20 +260,20 @@ def _column(table: pa.Table, path: Path) -> pa.ChunkedArray:
 
 
 def encode_adds(adds: Iterable[Add]) -> list[str]:
-    """Files as tasks of Spark's hand them back."""
+    """Serialize files that a Spark task returns to the driver."""
     return [msgspec.json.encode(add.to_dict()).decode() for add in adds]
 
 
 def decode_add(text: str) -> Add:
-    """A file that a task handed back."""
+    """Parse a file that a Spark task returned."""
     return from_dict(Add, msgspec.json.decode(text))
 
 
 def as_cdc(adds: Sequence[Add]) -> list[Cdc]:
-    """Files that were written for the change data feed, as the log has them."""
+    """Return files of the change data feed as cdc actions."""
     return [Cdc(add.path, add.size, add.partition_values) for add in adds]
 
 
 def count_rows(adds: Sequence[Add]) -> int:
-    """How many rows files hold, by their statistics."""
-    return sum(msgspec.json.decode(add.stats or "{}").get("numRecords", 0) for add in adds)
+    """Return the number of rows of files by their statistics."""
+    return sum(num_records(add.stats) or 0 for add in adds)

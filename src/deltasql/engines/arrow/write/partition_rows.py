@@ -1,4 +1,4 @@
-"""Rows by their partition, and partition values as the log keeps them."""
+"""Split rows by partition, and serialize partition values for the log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _EPOCH = datetime(1970, 1, 1)
 
 
 def split(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[Values, pa.RecordBatch]]:
-    """The rows of each partition, without the partition columns, in the order given."""
+    """Yield the rows of each partition without the partition columns, in input order."""
     if not columns:
         yield (), batch
         return
@@ -36,20 +36,20 @@ def split(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[Value
 
 
 def _partitions(batch: pa.RecordBatch, columns: Sequence[str]) -> tuple[np.ndarray, list[Values]]:
-    """A number for each row's partition, and the values of the partition with each number."""
+    """Return the partition number of each row, and the values of each partition."""
     codes = np.zeros(batch.num_rows, np.int64)
     texts: list[Values] = [()]
     for column in columns:
         encoded = pc.dictionary_encode(batch.column(column), null_encoding="encode")
-        own = [partition_value(value, encoded.dictionary.type) for value in encoded.dictionary]
-        pairs = codes * len(own) + encoded.indices.to_numpy(zero_copy_only=False)
+        values = [partition_value(value, encoded.dictionary.type) for value in encoded.dictionary]
+        pairs = codes * len(values) + encoded.indices.to_numpy(zero_copy_only=False)
         distinct, codes = np.unique(pairs, return_inverse=True)
-        texts = [(*texts[pair // len(own)], own[pair % len(own)]) for pair in distinct.tolist()]
+        texts = [(*texts[pair // len(values)], values[pair % len(values)]) for pair in distinct.tolist()]
     return _merged(codes, texts)
 
 
 def _merged(codes: np.ndarray, texts: list[Values]) -> tuple[np.ndarray, list[Values]]:
-    """Values that differ but are written alike, as null and an empty text, are one partition."""
+    """Merge partitions whose values serialize alike, such as null and an empty string."""
     numbers = {values: number for number, values in enumerate(dict.fromkeys(texts))}
     if len(numbers) == len(texts):
         return codes, texts
@@ -57,7 +57,7 @@ def _merged(codes: np.ndarray, texts: list[Values]) -> tuple[np.ndarray, list[Va
 
 
 def partition_value(scalar: pa.Scalar, kind: pa.DataType) -> str | None:
-    """A value as the log keeps it. An empty text counts as null: readers disagree on what else it might be."""
+    """Serialize a partition value. An empty string becomes null, because readers disagree on its meaning."""
     if not scalar.is_valid:
         return None
     if pa.types.is_timestamp(kind):

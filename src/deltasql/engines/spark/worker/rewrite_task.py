@@ -6,14 +6,15 @@ The input is pairs of a file's index in the snapshot and a row number. All rows 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
+from deltasql.engines.arrow.read.scan import single_file
 from deltasql.engines.arrow.write.deletion_vector_write import extended_vectors
 from deltasql.engines.arrow.write.file_writer import FilePlan, encode_adds
-from deltasql.engines.arrow.write.rewrite import Rows, picked, without_rows
+from deltasql.engines.arrow.write.rewrite import Rows, rows_by_number, without_rows
 from deltasql.engines.row_change import FILE, ROW
 from deltasql.protocol.actions import Add
 from deltasql.protocol.deletion_vectors import bitmap_of
@@ -27,7 +28,7 @@ def remove_rows(snapshot: Snapshot, plan: FilePlan, batches: Iterable[pa.RecordB
     """Rewrite files without the given rows, and yield the new files."""
     adds: list[Add] = []
     for index, rows in rows_by_file(batches):
-        for _ in without_rows(_single_file(snapshot, index), rows, plan.options, plan, adds):
+        for _ in without_rows(single_file(snapshot, index), rows, plan.options, plan, adds):
             pass
     yield pa.RecordBatch.from_arrays([pa.array(encode_adds(adds), pa.string())], names=[ADD])
 
@@ -67,9 +68,9 @@ class RowExtraction:
 
     def from_file(self, index: int, rows: Rows, adds: list[Add]) -> Iterator[pa.RecordBatch]:
         """Yield the given rows of one file with their row ids, and append its new file to `adds` if it is rewritten."""
-        file_id, file, options = self.file_ids[index], _single_file(self.snapshot, index), self.plan.options
+        file_id, file, options = self.file_ids[index], single_file(self.snapshot, index), self.plan.options
         if file_id in self.with_vector:
-            parts = picked(file, rows, options)
+            parts = rows_by_number(file, rows, options)
         else:
             parts = without_rows(file, rows, options, self.plan, adds)
         for extracted, numbers in parts:
@@ -87,7 +88,3 @@ def rows_by_file(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Rows]
         for file, part in zip(distinct.tolist(), np.split(rows[order], starts[1:]), strict=True):
             parts.setdefault(file, []).append(part)
     return ((file, np.concatenate(numbers)) for file, numbers in parts.items())
-
-
-def _single_file(snapshot: Snapshot, index: int) -> Snapshot:
-    return replace(snapshot, files=snapshot.files.slice(index, 1))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 import pyarrow as pa
 
-from deltasql.engines.arrow.read.scan import scan
+from deltasql.engines.arrow.read.scan import scan, single_file
 from deltasql.engines.arrow.write.rewrite import numbered
 from deltasql.engines.row_change import FILE, ROW
 from deltasql.engines.spark.scan.hadoop_paths import hadoop_paths, hadoop_uri
@@ -36,6 +35,6 @@ def read_rows_with_ids(task: Snapshot, options: Mapping[str, str]) -> Iterator[p
     """Read the rows of a task's files, each with the URI of its file and its row number."""
     uris = map(hadoop_uri, hadoop_paths(task.location, task.files["path"].to_pylist()))
     for index, uri in enumerate(uris):
-        for rows, numbers in numbered(replace(task, files=task.files.slice(index, 1)), options):
+        for rows, numbers in numbered(single_file(task, index), options):
             ids = [pa.repeat(uri, rows.num_rows), pa.array(numbers, pa.int64())]
             yield pa.RecordBatch.from_arrays([*rows.columns, *ids], names=[*rows.schema.names, FILE, ROW])
