@@ -6,6 +6,7 @@ session of the test run.
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from docs.generate.sql_reference import REJECTED, REJECTED_TYPES, TYPES
 from pyspark.sql import SparkSession
 
 import deltasql
@@ -57,6 +59,34 @@ def shared_lake(
     for table in lake.tables():
         if table.name not in before:
             lake.drop_table(table.name, purge=True)
+
+
+@pytest.mark.usefixtures("shared_lake")
+class TestSqlReference:
+    def test_examples_run(self, lake: deltasql.Lake) -> None:
+        page = (REPOSITORY / "docs/reference/sql.md").read_text("utf-8")
+        for language, body in re.findall(r"^```(sql|python)\n(.*?)```", page, re.DOTALL | re.MULTILINE):
+            if language == "python":
+                exec(body, {"lake": lake})
+                continue
+            for statement in body.split(";\n"):
+                result = lake.sql(statement) if statement.strip() else None
+                if hasattr(result, "collect"):
+                    result.collect()
+        for statement in REJECTED:
+            with pytest.raises(deltasql.UsageError):
+                lake.sql(statement)
+
+    def test_types(self, lake: deltasql.Lake) -> None:
+        simple = {name: kind for name, kind in TYPES.items() if name.replace(" ", "").isalnum()}
+        columns = ", ".join(f"c{number} {name}" for number, name in enumerate(simple))
+        lake.sql(f"CREATE TABLE docs.types ({columns}, d NUMERIC(10, 2), v VARCHAR(5), a INT[])")
+        fields = json.loads(lake.table("docs.types").snapshot().metadata.schema_string)["fields"]
+        assert [field["type"] for field in fields[:-3]] == list(simple.values())
+        assert [field["type"] for field in fields[-3:-1]] == ["decimal(10,2)", "string"]
+        for name in REJECTED_TYPES:
+            with pytest.raises(deltasql.UsageError):
+                lake.sql(f"CREATE TABLE docs.rejected (c {name})")
 
 
 @pytest.mark.usefixtures("shared_lake")
