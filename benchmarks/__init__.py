@@ -1,1 +1,1 @@
-"""Side-by-side measurements. Only ratios within one run mean anything: every pair is measured interleaved."""
+"""Benchmarks. Compare only values of one run: each value and its baseline are measured alternately."""

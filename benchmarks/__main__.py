@@ -1,4 +1,4 @@
-"""`make bench`: run the suites, print the table, keep it with machine and date in benchmarks/results."""
+"""`make bench`: run the suites, print the results, and write them to benchmarks/results."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ SUITES = ("snapshot", "commit", "contention", "register", "mirror", "rows", "dml
 
 
 def main() -> None:
-    """Run what was asked for, all by default."""
+    """Run the suites named on the command line, by default all."""
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
     parser.add_argument("suites", nargs="*", metavar="suite", help=f"{', '.join(SUITES)} [all]")
-    parser.add_argument("--url", help="a server of yours instead of an embedded one in a temporary directory")
+    parser.add_argument("--url", help="your own server instead of an embedded one in a temporary directory")
     chosen = parser.parse_args()
     if unknown := set(chosen.suites) - set(SUITES):
-        parser.error(f"there is no suite {', '.join(unknown)}")
+        parser.error(f"unknown suite: {', '.join(unknown)}")
     with tempfile.TemporaryDirectory(prefix="deltasql-bench-") as directory:
         before = Path.cwd()
         os.chdir(directory)
         try:
-            # The mirror is measured by itself; the others measure the log in the database.
+            # Only the mirror suite publishes; the other suites measure the log in the database.
             with deltasql.connect(chosen.url, config={"mirror.mode": "off"}) as lake:
                 results, machine = _run(lake, set(chosen.suites)), _machine(lake)
         finally:
             os.chdir(before)
     _show(results)
-    _keep(_with_others(results), machine)
+    _write(_with_earlier(results), machine)
 
 
-def _run(lake: deltasql.Lake, wanted: set[str]) -> list[Result]:
+def _run(lake: deltasql.Lake, selected: set[str]) -> list[Result]:
     console = Console(stderr=True)
     million: list[deltasql.Table] = []
 
@@ -58,7 +58,7 @@ def _run(lake: deltasql.Lake, wanted: set[str]) -> list[Result]:
             console.print("building a table of a million live files …")
             million.append(snapshots.build(lake))
             with psycopg.connect(lake.dsn, autocommit=True) as connection:
-                connection.execute("vacuum analyze")  # or autovacuum does it in the middle of a measurement
+                connection.execute("vacuum analyze")  # else autovacuum may run during a measurement
         return million[0]
 
     suites: dict[str, Callable[[], list[Result]]] = {
@@ -74,14 +74,14 @@ def _run(lake: deltasql.Lake, wanted: set[str]) -> list[Result]:
     }
     results: list[Result] = []
     for name, suite in suites.items():
-        if not wanted or name in wanted:
+        if not selected or name in selected:
             console.print(f"{name} …")
             results += suite()
     return results
 
 
 def _rows(lake: deltasql.Lake) -> list[Result]:
-    """With everything on, as users have it."""
+    """Run the rows suite with the default configuration, as users do."""
     with deltasql.connect(lake.dsn) as publishing:
         return rows.run(publishing)
 
@@ -114,7 +114,7 @@ def _lines(results: list[Result]) -> list[tuple[str, ...]]:
     ]
 
 
-_HEAD = ("suite", "what", "deltasql", "baseline", "ratio", "target", "holds")
+_HEAD = ("suite", "measurement", "deltasql", "baseline", "ratio", "target", "met")
 
 
 def _show(results: list[Result]) -> None:
@@ -124,21 +124,23 @@ def _show(results: list[Result]) -> None:
     Console().print(table)
 
 
-def _with_others(results: list[Result]) -> list[Result]:
-    """The results of suites that were not run this time stay as they are."""
-    kept = json.loads((RESULTS / "results.json").read_text())["results"] if (RESULTS / "results.json").exists() else []
+def _with_earlier(results: list[Result]) -> list[Result]:
+    """Add the earlier results of the suites that were not run."""
+    earlier = (
+        json.loads((RESULTS / "results.json").read_text())["results"] if (RESULTS / "results.json").exists() else []
+    )
     new = {result.suite for result in results}
-    every = [Result(**old) for old in kept if old["suite"] not in new] + results
+    every = [Result(**old) for old in earlier if old["suite"] not in new] + results
     return sorted(every, key=lambda result: SUITES.index(result.suite))
 
 
-def _keep(results: list[Result], machine: dict[str, str]) -> None:
-    """A page for people, the numbers for programs, a picture for the impatient."""
+def _write(results: list[Result], machine: dict[str, str]) -> None:
+    """Write the results as a page, as JSON and as a plot."""
     rows = "\n".join(f"| {' | '.join(line)} |" for line in _lines(results))
     facts = "\n".join(f"- {key}: {value}" for key, value in machine.items())
     page = (
-        "# Measurements\n\nWritten by `make bench`. Only the ratios mean anything: each value and its baseline were "
-        f"measured in turns, in one run of its suite, on one machine.\n\n{facts}\n\n![ratios](ratios.svg)\n\n"
+        "# Benchmarks\n\n`make bench` writes this page. Compare only ratios: each value and its baseline were measured "
+        f"alternately, in one run of a suite, on one machine.\n\n{facts}\n\n![ratios](ratios.svg)\n\n"
         f"| {' | '.join(_HEAD)} |\n|{'---|' * len(_HEAD)}\n{rows}\n"
     )
     (RESULTS / "README.md").write_text(page)
@@ -149,7 +151,7 @@ def _keep(results: list[Result], machine: dict[str, str]) -> None:
 
 
 def _plot(results: list[Result]) -> None:
-    """How far each ratio is from its limit: below 1 it holds."""
+    """Plot the share of its limit that each result uses; a share below 1 meets the target."""
     import matplotlib as mpl
 
     mpl.use("svg")
@@ -161,7 +163,7 @@ def _plot(results: list[Result]) -> None:
     names = [name if len(name) < 70 else name[:69] + "…" for name, _, _ in shares]
     axis.barh(names, [s for _, s, _ in shares], color=["#4878a8" if ok else "#c44e52" for _, _, ok in shares])
     axis.axvline(1, color="black", linewidth=1)
-    axis.set_xlabel("share of the allowed cost that was used (left of the line: the target holds)")
+    axis.set_xlabel("share of the allowed cost (left of the line: target met)")
     axis.set_xlim(0, max(1.2, *(s for _, s, _ in shares)) * 1.05)
     axis.invert_yaxis()
     figure.tight_layout()

@@ -1,4 +1,4 @@
-"""What a commit costs beside the bytes it has to write."""
+"""Measure commits against a plain COPY of the same rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COLUMNS = (*action_rows.KEY_COLUMNS, *action_rows.ADD_COLUMNS)
 
 
 def run(lake: deltasql.Lake, large: deltasql.Table, rounds: int = 9) -> list[Result]:
-    """All measurements of this suite; `large` holds a million files."""
+    """Run all measurements of this suite; `large` has a million files."""
     small = lake.create_table("bench.commits", DDL, partition_by=["day"])
     flat = lake.create_table("bench.flat", DDL.replace(" day DATE,", ""))
     with psycopg.connect(lake.dsn, autocommit=True) as connection:
@@ -45,14 +45,12 @@ def run(lake: deltasql.Lake, large: deltasql.Table, rounds: int = 9) -> list[Res
             3, settle=lake.store.settle, floor=floor.prepared(100_000), commit=committer(lake, small, 100_000)
         )
     return [
-        at_most(SUITE, "10,000 adds, partitioned, beside raw COPY", ten["commit"], ten["floor"], 2.2),
-        at_most(SUITE, "10,000 adds, unpartitioned, beside raw COPY", ten["flat"], ten["floor"], 2.2),
-        at_most(
-            SUITE, "10,000 adds under names of another writer's, each looked up", ten["foreign"], ten["floor"], 3.5
-        ),
+        at_most(SUITE, "10,000 adds, partitioned vs raw COPY", ten["commit"], ten["floor"], 2.2),
+        at_most(SUITE, "10,000 adds, unpartitioned vs raw COPY", ten["flat"], ten["floor"], 2.2),
+        at_most(SUITE, "10,000 adds with paths that are looked up vs raw COPY", ten["foreign"], ten["floor"], 3.5),
         at_most(
             SUITE,
-            "1 add beside BEGIN, a one-row INSERT, COMMIT",
+            "1 add vs BEGIN, a one-row INSERT, COMMIT",
             one["commit"],
             one["floor"],
             2.0,
@@ -60,21 +58,21 @@ def run(lake: deltasql.Lake, large: deltasql.Table, rounds: int = 9) -> list[Res
         ),
         at_most(
             SUITE,
-            "100,000 adds beside ten times 10,000",
+            "100,000 adds vs ten times 10,000",
             hundred["commit"],
             10 * ten["commit"],
             1.2,
-            note=f"raw COPY of as many: {hundred['floor'] / ten['floor'] / 10:.2f} ×",
+            note=f"raw COPY: {hundred['floor'] / ten['floor'] / 10:.2f} ×",
         ),
-        at_most(SUITE, "10,000 adds to a table of 1M files, beside an empty one", ten["large"], ten["commit"], 1.2),
-        at_most(SUITE, "1 add to a table of 1M files, beside an empty one", one["large"], one["commit"], 1.2),
+        at_most(SUITE, "10,000 adds to a table of 1M files vs an empty one", ten["large"], ten["commit"], 1.2),
+        at_most(SUITE, "1 add to a table of 1M files vs an empty one", one["large"], one["commit"], 1.2),
     ]
 
 
 def committer(
     lake: deltasql.Lake, table: deltasql.Table, count: int, *, partitioned: bool = True, foreign: bool = False
 ) -> Callable[[], None]:
-    """Commits new files each time. They are made ahead: what is measured is from the actions to the version."""
+    """Commit new files each time. Actions are built in advance, so only the commit is measured."""
 
     def make() -> tuple[deltasql.Transaction, list[deltasql.Add]]:
         tx = lake.begin()
@@ -104,7 +102,7 @@ def _rows(count: int) -> list[tuple[object, ...]]:
 
 
 class Floor:
-    """The same bytes into a heap without an index."""
+    """Copy the same bytes into a heap without an index."""
 
     def __init__(self, connection: psycopg.Connection[tuple[object, ...]]) -> None:
         self._connection = connection
@@ -113,7 +111,7 @@ class Floor:
         connection.execute(f"create table public.bench_floor ({names})")
 
     def prepared(self, count: int) -> Callable[[], None]:
-        """Binary COPY of a buffer that was encoded ahead."""
+        """Copy a buffer that was encoded in advance."""
         buffer = memoryview(self._encoded(count))
 
         def copy() -> None:
@@ -145,7 +143,7 @@ class Floor:
         return copy
 
     def one_row(self, *, autocommit: bool = False) -> Callable[[], None]:
-        """One row in a transaction of its own."""
+        """Insert one row in one transaction."""
         [row] = _rows(1)
         statement = f"insert into public.bench_floor values ({', '.join(['%s'] * len(row))})"
 

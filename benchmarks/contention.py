@@ -1,4 +1,4 @@
-"""Many writers on one table, and small commits beside large ones."""
+"""Measure many writers on one table, and small commits during large ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _context.set_forkserver_preload(["deltasql", "benchmarks.data"])
 
 
 def run(lake: deltasql.Lake) -> list[Result]:
-    """All measurements of this suite, each pair in turns."""
+    """Run all measurements of this suite, each pair alternately."""
     rates: dict[str, list[float]] = {}
     failures = 0
     for _ in range(3):
@@ -35,22 +35,22 @@ def run(lake: deltasql.Lake) -> list[Result]:
             failures += sum(f for _, f in counts) if name == "rebase" else 0
         for name in ("before", "under"):
             table = lake.create_table(f"bench.{name}{time.monotonic_ns()}", DDL, partition_by=["day"])
-            rates.setdefault(name, []).append(_beside_bulk(lake, table, under_lock=name == "under"))
+            rates.setdefault(name, []).append(_during_bulk(lake, table, under_lock=name == "under"))
     medians = {name: statistics.median(values) for name, values in rates.items()}
     return [
         at_least(
-            SUITE, f"{WRITERS} processes append to one table, beside a retry loop", medians["rebase"],
+            SUITE, f"{WRITERS} processes append to one table vs a retry loop", medians["rebase"],
             medians["retry"], 4, "commits/s", f"{failures} errors",
         ),
         at_least(
-            SUITE, "small commits beside 10,000-file ones, COPY before the lock beside under it",
+            SUITE, "small commits during 10,000-file commits, COPY before the lock vs under it",
             medians["before"], medians["under"], 3, "commits/s",
         ),
     ]  # fmt: skip
 
 
 def run_all(count: int, target: Callable[..., Any], *args: Any) -> list[Any]:
-    """What some processes came to, which began at the same moment; each is told its number."""
+    """Start processes at the same moment, each with its number, and return their results."""
     start, queue = _context.Event(), _context.Queue()
     processes = [_context.Process(target=target, args=(start, queue, number, *args)) for number in range(count)]
     for process in processes:
@@ -65,7 +65,7 @@ def run_all(count: int, target: Callable[..., Any], *args: Any) -> list[Any]:
 
 
 def rebase(start: Any, queue: Any, _number: int, dsn: str, table_id: str) -> None:
-    """Blind appends, as everybody writes them."""
+    """Commit blind appends."""
     with deltasql.connect(dsn, config={"pool.size": 1, "mirror.mode": "off"}) as lake:
         table = lake.table(table_id)
         queue.put("ready")
@@ -74,7 +74,7 @@ def rebase(start: Any, queue: Any, _number: int, dsn: str, table_id: str) -> Non
 
 
 def retry(start: Any, queue: Any, _number: int, dsn: str, table_id: str) -> None:
-    """The optimistic loop: read the head, commit the next version, begin again on a conflict."""
+    """Read the head, commit the next version, and retry after a conflict."""
     with deltasql.connect(dsn, config={"pool.size": 1, "mirror.mode": "off"}) as lake:
         writer = SqlTxnLogWriter(lake.store)
 
@@ -103,8 +103,8 @@ def _append(lake: deltasql.Lake, table: deltasql.Table, count: int) -> None:
         tx.stage(table, adds(count, token=tx.token))
 
 
-def _beside_bulk(lake: deltasql.Lake, table: deltasql.Table, *, under_lock: bool) -> float:
-    """Small commits per second of four writers that pause 5 ms, beside one writer of 10,000 files."""
+def _during_bulk(lake: deltasql.Lake, table: deltasql.Table, *, under_lock: bool) -> float:
+    """Return the small commits per second of four writers that pause 5 ms, while one writer commits 10,000 files."""
     start, queue = _context.Event(), _context.Queue()
     bulk = _context.Process(target=bulk_writer, args=(start, queue, lake.dsn, table.id, under_lock))
     small = [_context.Process(target=small_writer, args=(start, queue, lake.dsn, table.id)) for _ in range(4)]
@@ -149,13 +149,13 @@ def bulk_writer(start: Any, queue: Any, dsn: str, table_id: str, under_lock: boo
 
 
 def _prepared(lake: deltasql.Lake) -> tuple[deltasql.Transaction, list[deltasql.Add]]:
-    """Made ahead, so that the bulk writer commits without a pause."""
+    """Build the commits in advance, so that the bulk writer commits without a pause."""
     tx = lake.begin()
     return tx, adds(10_000, token=tx.token)
 
 
 def _copy_under_the_lock() -> None:
-    """What deltasql does not do: take the table's lock first, then copy the files in."""
+    """Lock the table first, then copy the files, which deltasql does not do."""
     begin = log_writer.begin
 
     def begin_and_lock(connection: Any, database: Any, txn: Any) -> None:

@@ -14,7 +14,7 @@ _FIRST_DAY = date(2026, 1, 1)
 
 
 def adds(count: int, *, days: int = 100, token: str = "") -> list[Add]:
-    """New files; `id` is clustered, `code` is spread over the whole range.
+    """Return new files; `id` is clustered, `code` is spread over the whole range.
 
     With a transaction's token they are named as deltasql's own writers name them, without it as Spark does.
     """

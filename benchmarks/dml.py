@@ -1,4 +1,4 @@
-"""Statements on 10M rows beside delta-spark's: the same data, jars, session and settings, both copy-on-write."""
+"""Measure statements on 10M rows against delta-spark, with the same data, jars, session and settings, both copy-on-write."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _COLUMNS = (
 
 
 def run(lake: deltasql.Lake) -> list[Result]:
-    """All measurements of this suite."""
+    """Run all measurements of this suite."""
     jars.fetch(jars.directory())
     with tempfile.TemporaryDirectory() as folder, session(Path(folder)) as spark:
         with deltasql.connect(lake.dsn, spark=spark) as ours:
@@ -47,7 +47,7 @@ def run(lake: deltasql.Lake) -> list[Result]:
 
 @contextmanager
 def session(folder: Path) -> Iterator[Any]:
-    """A session that has Delta's jars, for both."""
+    """Return a session with Delta's jars, for both engines."""
     import os
 
     from pyspark.sql import SparkSession
@@ -75,12 +75,12 @@ def session(folder: Path) -> Iterator[Any]:
 
 
 def rows_in(spark: Any, rows: int, files: int) -> Any:
-    """So many rows, to be written to so many files."""
+    """Return a number of rows, partitioned for a number of files."""
     return spark.range(0, rows, 1, files).selectExpr(*(column.format(keys=KEYS) for column in _COLUMNS))
 
 
 def statements(lake: deltasql.Lake, folder: Path, files: int, *, marked: bool = False) -> list[Result]:
-    """Both change the same rows: by writing files anew, or with `marked` by deletion vectors."""
+    """Change the same rows with both engines: by rewriting files, or with `marked` by deletion vectors."""
     spark: Any = lake.spark
     frame = rows_in(spark, ROWS, files)
     vectors = {"delta.enableDeletionVectors": str(marked).lower()}
@@ -107,7 +107,7 @@ def statements(lake: deltasql.Lake, folder: Path, files: int, *, marked: bool = 
                 ours=lambda: once("ours", table.name, lake.sql),
                 theirs=lambda: once("theirs", theirs, spark.sql),
             )
-            text = f"{name} of 10M rows in {files} files, beside delta-spark{what}"
+            text = f"{name} of 10M rows in {files} files vs delta-spark{what}"
             note = "no file is rewritten" if marked else bound
             results.append(at_most(suite, text, spent["ours"], spent["theirs"], bar, note=note))
             progress.advance(task)
@@ -124,7 +124,7 @@ def _nothing(spark: Any, number: int) -> None:
 
 
 def _source(existing: int, new: int) -> Callable[[Any, int], None]:
-    """A view of rows of which some are there; the rows are told by their ids, spread over all files."""
+    """Create a view of source rows; some of their ids exist in the table, spread over all files."""
 
     def prepare(spark: Any, number: int) -> None:
         step = ROWS // existing
@@ -174,7 +174,7 @@ _OPERATIONS: tuple[tuple[str, int, str, Callable[[Any, int], None], str], ...] =
         2,
         _UPSERT,
         _source(500_000, 500_000),
-        "the join and what it holds, and as much again for the rewrite of every file",
+        "half for the join, half for the rewrite of every file",
     ),
 )
 

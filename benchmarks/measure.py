@@ -1,4 +1,4 @@
-"""Timing, and what a measurement is: a value beside its baseline, taken in turns."""
+"""Time a value and its baseline alternately, and compare them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One line of the table. `ratio` is value / baseline; `target` says what it should be."""
+    """One line of the results. `ratio` is value / baseline, and `target` is its limit."""
 
     suite: str
     name: str
@@ -27,7 +27,7 @@ class Result:
 def at_most(
     suite: str, name: str, value: float, baseline: float, limit: float, unit: str = "ms", note: str = ""
 ) -> Result:
-    """`value` costs at most `limit` times `baseline`."""
+    """Return a result whose target is that `value` is at most `limit` times `baseline`."""
     ratio = value / baseline
     return Result(suite, name, value, baseline, unit, f"≤ {limit:g} ×", ratio <= limit, ratio, note)
 
@@ -35,24 +35,24 @@ def at_most(
 def at_least(
     suite: str, name: str, value: float, baseline: float, limit: float, unit: str = "/s", note: str = ""
 ) -> Result:
-    """`value` is at least `limit` times `baseline`."""
+    """Return a result whose target is that `value` is at least `limit` times `baseline`."""
     ratio = value / baseline
     return Result(suite, name, value, baseline, unit, f"≥ {limit:g} ×", ratio >= limit, ratio, note)
 
 
 def faster(suite: str, name: str, value: float, baseline: float, limit: float, note: str = "") -> Result:
-    """`value` milliseconds are at least `limit` times fewer than `baseline`."""
+    """Return a result whose target is that `baseline` is at least `limit` times `value`, in milliseconds."""
     ratio = baseline / value
     return Result(suite, name, value, baseline, "ms", f"≥ {limit:g} × faster", ratio >= limit, ratio, note)
 
 
 def below(suite: str, name: str, value: float, limit: float, note: str = "") -> Result:
-    """`value` milliseconds stay below a limit."""
+    """Return a result whose target is that `value` milliseconds are below a limit."""
     return Result(suite, name, value, None, "ms", f"< {limit:g} ms", value < limit, None, note)
 
 
 def milliseconds(action: Callable[[], Any]) -> float:
-    """How long one call takes."""
+    """Return the duration of one call."""
     began = time.perf_counter()
     action()
     return (time.perf_counter() - began) * 1000
@@ -61,7 +61,7 @@ def milliseconds(action: Callable[[], Any]) -> float:
 def in_turns(
     rounds: int, *, settle: Callable[[], Any] = lambda: None, **actions: Callable[[], Any]
 ) -> dict[str, float]:
-    """The median of each action, all measured in turns so that noise falls on all of them alike.
+    """Return the median of each action. Actions run alternately, so that noise affects all of them.
 
     `settle` runs between them, unmeasured: what an action leaves behind in the background must not slow the next.
     """

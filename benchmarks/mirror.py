@@ -1,4 +1,4 @@
-"""Publishing: how long a reader waits, what the files cost, and checkpoints beside delta-rs's."""
+"""Measure the mirror: lag, commit files, and checkpoints against delta-rs."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from deltasql.store import Landed
 SUITE = "mirror"
 TABLES, RATE, SECONDS, WRITERS = 10, 200, 30.0, 4
 PACE = 1.1 * RATE
-"""What is asked for, so that a writer that was late for a moment does not decide."""
+"""The rate that writers aim for, a little above the target, so that one late commit does not miss it."""
 
 
 def run(lake: deltasql.Lake, large: deltasql.Table) -> list[Result]:
-    """All measurements of this suite; `large` holds a million files."""
+    """Run all measurements of this suite; `large` has a million files."""
     with deltasql.connect(lake.dsn) as publishing:
         single = publishing.create_table("bench.published", DDL, partition_by=["day"])
         for _ in range(300):
@@ -44,20 +44,20 @@ def run(lake: deltasql.Lake, large: deltasql.Table) -> list[Result]:
     return [
         below(SUITE, "lag of 1-add commits to local disk, p95", alone, 100),
         at_least(
-            SUITE, f"commits over {TABLES} tables for {SECONDS:.0f} s, beside {RATE} a second", rate, RATE, 1.0,
+            SUITE, f"commits over {TABLES} tables for {SECONDS:.0f} s, vs {RATE} per second", rate, RATE, 1.0,
             "commits/s",
         ),
-        below(SUITE, "lag of these, p95", sustained, 1000),
+        below(SUITE, "lag of these commits, p95", sustained, 1000),
         at_most(
-            SUITE, "10,000-add commit file, beside orjson and a synced write of the same", files["ours"],
+            SUITE, "10,000-add commit file vs orjson and a synced write", files["ours"],
             files["theirs"], 2.0,
         ),
         faster(
-            SUITE, "checkpoint of 1M files from nothing, beside DeltaTable(…).create_checkpoint()", checkpoints["ours"].milliseconds,
+            SUITE, "full checkpoint of 1M files vs DeltaTable(…).create_checkpoint()", checkpoints["ours"].milliseconds,
             checkpoints["theirs"].milliseconds, 2.0,
         ),
         at_most(
-            SUITE, "peak memory of that, beside delta-rs's", checkpoints["ours"].megabytes,
+            SUITE, "peak memory of that checkpoint vs delta-rs", checkpoints["ours"].megabytes,
             checkpoints["theirs"].megabytes, 1.0, unit="MB",
         ),
     ]  # fmt: skip
@@ -69,7 +69,7 @@ def _append(lake: deltasql.Lake, table: deltasql.Table) -> None:
 
 
 def _lags(table: deltasql.Table) -> list[float]:
-    """Milliseconds from a commit in the database to its file."""
+    """Return the milliseconds from a commit in the database to its file."""
     log = Path(table.location) / "_delta_log"
     return [
         (log / f"{entry.version:020d}.json").stat().st_mtime * 1000 - entry.timestamp.timestamp() * 1000
@@ -82,15 +82,14 @@ def _p95(values: Sequence[float]) -> float:
 
 
 def _sustained(lake: deltasql.Lake) -> tuple[float, float]:
-    """Commits per second that some writers reached, each a process as pipelines are, and the lag of the slowest
-    twentieth."""
+    """Return the commits per second of several writer processes, and the 95th percentile of the lag."""
     tables = [lake.create_table(f"bench.sustained{n}", DDL, partition_by=["day"]) for n in range(TABLES)]
     times = run_all(WRITERS, write_steadily, lake.dsn, [table.id for table in tables])
     return PACE * SECONDS / max(times), _p95([lag for table in tables for lag in _lags(table)])
 
 
 def write_steadily(start: Any, queue: Any, number: int, dsn: str, table_ids: list[str]) -> None:
-    """Every so many milliseconds a commit, to the tables in turn."""
+    """Commit at a fixed interval, to one table after the other."""
     with deltasql.connect(dsn) as lake:
         tables = [lake.table(table_id) for table_id in table_ids]
         queue.put("ready")
@@ -103,7 +102,7 @@ def write_steadily(start: Any, queue: Any, number: int, dsn: str, table_ids: lis
 
 
 def _commit_file(lake: deltasql.Lake) -> dict[str, float]:
-    """The writer's way, from the actions at hand; and the same actions by orjson into a file that is synced as well."""
+    """Write a commit file from actions with deltasql, and with orjson and fsync."""
     commit = _landed(lake)
     with tempfile.TemporaryDirectory() as scratch:
         directory = Directory(scratch, {})
@@ -133,7 +132,7 @@ def _landed(lake: deltasql.Lake) -> LoggedCommit:
 
 
 class Cost:
-    """What a process of its own needed."""
+    """The time and memory that a separate process needed."""
 
     def __init__(self, text: str) -> None:
         found = json.loads(text)
@@ -141,7 +140,7 @@ class Cost:
 
 
 def _checkpoints(lake: deltasql.Lake, large: deltasql.Table) -> dict[str, Cost]:
-    """The last version of a large table is checkpointed by us; a commit later, delta-rs does it from there."""
+    """Write a checkpoint of a large table with deltasql; after one more commit, with delta-rs."""
     log = Path(large.location) / "_delta_log"
     log.mkdir(parents=True, exist_ok=True)
     version = large.version

@@ -1,4 +1,4 @@
-"""Registering Parquet files by their footers, beside pyiceberg's add_files."""
+"""Measure the registration of Parquet files by their footers against pyiceberg's add_files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SCHEMA = pa.schema(
 
 
 def run(lake: deltasql.Lake, rounds: int = 2) -> list[Result]:
-    """Both register the same files, in turns; the better round of each counts."""
+    """Register the same files with both, alternately, and compare the best rounds."""
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
         names = _write(root)
@@ -38,11 +38,11 @@ def run(lake: deltasql.Lake, rounds: int = 2) -> list[Result]:
             ours.append(milliseconds(lambda: table.add_files(names)))
             lake.drop_table(table.name)
             theirs.append(_pyiceberg(lake, root, names, number))
-    return [faster(SUITE, f"{FILES:,} Parquet files by their footers, beside pyiceberg", min(ours), min(theirs), 3)]
+    return [faster(SUITE, f"{FILES:,} Parquet files by their footers vs pyiceberg", min(ours), min(theirs), 3)]
 
 
 def _write(root: Path) -> list[str]:
-    """Distinct small files: one is written, the others are copies of it under other names."""
+    """Write one small file and copy it under other names."""
     rows = pa.table(
         {
             "id": range(100),

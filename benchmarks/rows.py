@@ -1,4 +1,4 @@
-"""Rows: scans and writes by Spark beside Spark's own Parquet, planning, and small appends beside delta-rs."""
+"""Measure scans and writes against Spark's Parquet source, planning, and small appends against delta-rs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _COLUMNS = (
 
 
 def run(lake: deltasql.Lake) -> list[Result]:
-    """All measurements of this suite."""
+    """Run all measurements of this suite."""
     spark = lake.spark
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
@@ -63,16 +63,14 @@ def _scans(lake: deltasql.Lake, frame: Any) -> list[Result]:
     full = both(3, _drain)
     filtered = both(3, lambda f: _drain(f.where("code = 5").select("id", "amount", "name")))
     return [
-        at_most(SUITE, "full scan of 10M rows, beside spark.read.parquet", full["ours"], full["theirs"], 1.1),
-        at_most(
-            SUITE, "filtered scan of 10M rows, beside spark.read.parquet", filtered["ours"], filtered["theirs"], 1.1
-        ),
+        at_most(SUITE, "full scan of 10M rows vs spark.read.parquet", full["ours"], full["theirs"], 1.1),
+        at_most(SUITE, "filtered scan of 10M rows vs spark.read.parquet", filtered["ours"], filtered["theirs"], 1.1),
         *_pruning(lake, table, frame),
     ]
 
 
 def _pruning(lake: deltasql.Lake, few: deltasql.Table, frame: Any) -> list[Result]:
-    """Parquet's own push-down opens every file: few files cost it little, many do not."""
+    """Compare pruning by the log with Parquet push-down, which opens every file."""
     many = lake.create_table("rows.clustered", as_=frame.repartitionByRange(CLUSTERED, "id"))
     narrow = f"id BETWEEN {ROWS // 2} AND {ROWS // 2 + 1000}"
     found = in_turns(
@@ -83,13 +81,13 @@ def _pruning(lake: deltasql.Lake, few: deltasql.Table, frame: Any) -> list[Resul
         many=lambda: _drain(many.df(where=narrow)),
         many_pushed=lambda: _drain(many.df().where(narrow)),
     )
-    what = f"a selective filter on 10M rows in {FILES} files: pruned by the log, beside"
+    what = f"a selective filter on 10M rows in {FILES} files: pruned by the log vs"
     return [
         faster(SUITE, f"{what} no pruning", found["few"], found["few_whole"], 5.0),
-        at_most(SUITE, f"{what} Parquet's push-down into each file", found["few"], found["few_pushed"], 1.5),
+        at_most(SUITE, f"{what} Parquet push-down in each file", found["few"], found["few_pushed"], 1.5),
         faster(
             SUITE,
-            f"the same in {CLUSTERED:,} files, beside Parquet's push-down into each file",
+            f"the same filter in {CLUSTERED:,} files, vs Parquet push-down in each file",
             found["many"],
             found["many_pushed"],
             5.0,
@@ -106,7 +104,7 @@ def _without_push_down(spark: Any, action: Callable[[], None]) -> None:
 
 
 def _planning(lake: deltasql.Lake) -> list[Result]:
-    """No file is looked at: it is the log that knows them."""
+    """Measure planning from the log alone; no file is opened."""
     results = []
     for count, limit in ((MANY_FILES, 3000), (MOST_FILES, 30_000)):
         table = lake.create_table(f"rows.many_{count}", data.DDL, partition_by=["day"])
@@ -115,7 +113,7 @@ def _planning(lake: deltasql.Lake) -> list[Result]:
         table.df().schema  # noqa: B018 - the index is compiled once per session
         spent = in_turns(3, settle=lambda: forget(lake), cold=lambda table=table: _plan(table))
         again = in_turns(3, cached=lambda table=table: _plan(table))
-        text = f"planning {count:,} files ({again['cached']:,.0f} ms where the snapshot is cached)"
+        text = f"planning {count:,} files ({again['cached']:,.0f} ms with a cached snapshot)"
         results.append(below(SUITE, text, spent["cold"], limit))
     return results
 
@@ -136,7 +134,7 @@ def _appends(lake: deltasql.Lake, frame: Any, place: Path) -> list[Result]:
             shutil.rmtree(target)
 
         measured = in_turns(3, ours=lambda table=table: table.append(frame), theirs=theirs)
-        text = f"{name} of 10M rows with commit and mirror, beside df.write.parquet"
+        text = f"{name} of 10M rows with commit and mirror vs df.write.parquet"
         results.append(at_most(SUITE, text, measured["ours"], measured["theirs"], limit))
         lake.drop_table(table.name, purge=True)
     return results
@@ -159,7 +157,5 @@ def _small(lake: deltasql.Lake, place: Path) -> list[Result]:
             spent[who] += time.perf_counter() - began
     rates = {who: APPENDS / seconds for who, seconds in spent.items()}
     return [
-        at_least(
-            SUITE, f"{APPENDS:,} appends of one row, beside delta-rs", rates["ours"], rates["theirs"], 5, "commits/s"
-        )
+        at_least(SUITE, f"{APPENDS:,} appends of one row vs delta-rs", rates["ours"], rates["theirs"], 5, "commits/s")
     ]

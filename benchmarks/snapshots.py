@@ -1,4 +1,4 @@
-"""Reading a table of a million live files: 1.2 million added, 0.2 million removed, a thousand versions."""
+"""Measure reads of a table with a million live files: 1.2 million added, 0.2 million removed, a thousand versions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COLUMN = "code BETWEEN 500000 AND 500300"
 
 
 def build(lake: deltasql.Lake, versions: int = VERSIONS) -> deltasql.Table:
-    """The table, committed version by version."""
+    """Create the table, version by version."""
     table = lake.create_table("bench.million", DDL, partition_by=["day"])
     before: list[deltasql.Add] = []
     with Progress(transient=True) as progress:
@@ -41,7 +41,7 @@ def build(lake: deltasql.Lake, versions: int = VERSIONS) -> deltasql.Table:
 
 
 def run(lake: deltasql.Lake, table: deltasql.Table, rounds: int = 5) -> list[Result]:
-    """All measurements of this suite."""
+    """Run all measurements of this suite."""
     database = lake.store._database
     session = ArrowSession(database)
     key = table.state().table_key
@@ -65,25 +65,25 @@ def run(lake: deltasql.Lake, table: deltasql.Table, rounds: int = 5) -> list[Res
     warm = in_turns(10, column=lambda: table.files(where=COLUMN), partition=lambda: table.files(where=PARTITION))
     opened = in_turns(50, state=table.state)
     return [
-        at_most(SUITE, "1M live files as Arrow, beside all add rows", full["snapshot"], full["rows"], 1.2),
-        faster(SUITE, "pruned by partition, new process, beside the full snapshot there", cold[PARTITION], cold[""], 15),
-        faster(SUITE, "pruned by column, new process, beside the full snapshot there", cold[COLUMN], cold[""], 2),
-        faster(SUITE, "pruned by column, warm process, beside the full snapshot", warm["column"], full["snapshot"], 15),
-        faster(SUITE, "pruned by partition, warm process, beside the full snapshot", warm["partition"], full["snapshot"], 15),
-        at_most(SUITE, "time travel to the middle, beside the full snapshot", full["travel"], full["snapshot"], 1.0),
+        at_most(SUITE, "1M live files as Arrow vs all add rows", full["snapshot"], full["rows"], 1.2),
+        faster(SUITE, "pruned by partition, new process vs full snapshot in a new process", cold[PARTITION], cold[""], 15),
+        faster(SUITE, "pruned by column, new process vs full snapshot in a new process", cold[COLUMN], cold[""], 2),
+        faster(SUITE, "pruned by column, warm process vs the full snapshot", warm["column"], full["snapshot"], 15),
+        faster(SUITE, "pruned by partition, warm process vs the full snapshot", warm["partition"], full["snapshot"], 15),
+        at_most(SUITE, "time travel to the middle vs the full snapshot", full["travel"], full["snapshot"], 1.0),
         below(SUITE, "head and metadata of the table", opened["state"], 5),
         below(SUITE, "refresh of a cached snapshot by one version", _refresh(lake, table), 10),
     ]  # fmt: skip
 
 
 def forget(lake: deltasql.Lake) -> None:
-    """Have nothing cached."""
+    """Clear the caches."""
     lake.store._snapshots._cache.clear()
     lake.store._snapshots._asked.clear()
 
 
 def _refresh(lake: deltasql.Lake, table: deltasql.Table) -> float:
-    """Another writer commits one file; how long until the cached snapshot has it."""
+    """Return the time to refresh a cached snapshot after another writer commits one file."""
     table.files(where=COLUMN)
     snapshots = lake.store._snapshots
     spent = []
@@ -102,7 +102,7 @@ def _refresh(lake: deltasql.Lake, table: deltasql.Table) -> float:
 
 
 def in_a_new_process(dsn: str, table_id: str, where: str) -> float:
-    """Milliseconds of the first question that a process asks, imports and the connection not counted."""
+    """Return the milliseconds of the first query of a process, without imports and the connection."""
     command = [sys.executable, "-m", "benchmarks.snapshots", dsn, table_id, where]
     root = Path(__file__).parents[1]
     return float(subprocess.run(command, check=True, capture_output=True, text=True, cwd=root).stdout)

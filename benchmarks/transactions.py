@@ -1,4 +1,4 @@
-"""What a transaction over several tables costs, beside commits of one; and what runs side by side."""
+"""Measure transactions over several tables against commits to one, and concurrent transactions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SECONDS = 4.0
 
 
 def run(lake: deltasql.Lake) -> list[Result]:
-    """All measurements of this suite."""
+    """Run all measurements of this suite."""
     tables = [lake.create_table(f"tx.t{n}", "id BIGINT") for n in range(10)]
     return [*_small(lake, tables), _large(lake, tables), _overhead(lake), *_side_by_side(lake), *_published(lake)]
 
@@ -41,7 +41,7 @@ def _small(lake: deltasql.Lake, tables: list[deltasql.Table]) -> list[Result]:
     return [
         at_most(
             SUITE,
-            f"commit of 1 file to each of {count} tables, beside one table",
+            f"commit of 1 file to each of {count} tables vs one table",
             spent[f"n{count}"],
             spent["n1"],
             limit,
@@ -64,26 +64,24 @@ def _overhead(lake: deltasql.Lake) -> Result:
             tx.write(inside, rows)
 
     spent = in_turns(40, ours=transaction, theirs=lambda: alone.append(rows))
-    return at_most(
-        SUITE, "append of 100,000 rows in a transaction, beside t.append", spent["ours"], spent["theirs"], 1.05
-    )
+    return at_most(SUITE, "append of 100,000 rows in a transaction vs t.append", spent["ours"], spent["theirs"], 1.05)
 
 
 def _side_by_side(lake: deltasql.Lake) -> list[Result]:
-    """Two processes on tables of their own, and two on the same ones, beside one process."""
+    """Compare two processes on different tables, and two on the same tables, with one process."""
     names = [lake.create_table(f"tx.p{n}", "id BIGINT").name for n in range(4)]
     [alone] = _together(lake.dsn, [names[:2]])
     apart = sum(_together(lake.dsn, [names[:2], names[2:]]))
     same = sum(_together(lake.dsn, [names[:2], names[:2]]))
     return [
-        at_least(SUITE, "transactions of 2 processes on different tables, beside one process", apart, alone, 1.3),
+        at_least(SUITE, "transactions of 2 processes on different tables vs one process", apart, alone, 1.3),
         at_least(
             SUITE,
-            "transactions of 2 processes on the same tables, beside one process",
+            "transactions of 2 processes on the same tables vs one process",
             same,
             alone,
             0.5,
-            note="they take turns",
+            note="the processes take turns",
         ),
     ]
 
@@ -95,7 +93,7 @@ def _together(dsn: str, work: list[list[str]]) -> list[float]:
 
 
 def _rate(dsn: str, names: list[str]) -> float:
-    """Commits a second of one process."""
+    """Return the commits per second of one process."""
     with deltasql.connect(dsn, config={"mirror.mode": "off"}) as lake:
         tables = [lake.table(name) for name in names]
         _commit(lake, tables)
@@ -107,7 +105,7 @@ def _rate(dsn: str, names: list[str]) -> float:
 
 
 def _published(lake: deltasql.Lake) -> list[Result]:
-    """With rows and with the log published: what the seed documents ask for."""
+    """Measure writes of rows to 10 tables, committed and published."""
     with TemporaryDirectory() as folder, deltasql.connect(lake.dsn, config={"mirror.mode": "sync"}) as own:
         tables = [own.create_table(f"tx.m{n}", "id BIGINT", location=str(Path(folder) / f"m{n}")) for n in range(10)]
         rows = pa.table({"id": range(10_000)})
@@ -121,5 +119,5 @@ def _published(lake: deltasql.Lake) -> list[Result]:
             lags += [status.lag_seconds * 1000 for status in own.mirror.status() if status.table in tx.versions]
         return [
             below(SUITE, "rows to 10 tables, committed and published, p95", sorted(spent)[18], 10_000),
-            below(SUITE, "mirror lag of each table after that, p95", sorted(lags)[int(len(lags) * 0.95)], 5_000),
+            below(SUITE, "mirror lag of each table after that commit, p95", sorted(lags)[int(len(lags) * 0.95)], 5_000),
         ]
