@@ -1,6 +1,6 @@
-"""Arrow arrays and scalars from Python values, without pandas.
+"""Arrow arrays and scalars from Python values, and NumPy arrays from Arrow, without pandas.
 
-`pa.array` and `pa.scalar` import pandas where it is installed, which takes longer than reading a small table.
+Where pandas is installed, `pa.array`, `pa.scalar` and `to_numpy` import it, which takes longer than a small read.
 """
 
 from __future__ import annotations
@@ -11,33 +11,44 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-_NUMPY_TYPES = {pa.int64(): np.int64, pa.int32(): np.int32, pa.int16(): np.int16, pa.float64(): np.float64}
+_NUMPY_TYPES = {
+    pa.int8(): np.int8,
+    pa.int16(): np.int16,
+    pa.int32(): np.int32,
+    pa.int64(): np.int64,
+    pa.float64(): np.float64,
+}
+_TEXT_TYPES = (pa.string(), pa.binary())
 
 
 def array_of(values: Sequence[Any], type: pa.DataType) -> pa.Array:
-    """Return an array of numbers, booleans, texts or bytes; None becomes null."""
-    present = np.fromiter((value is not None for value in values), np.bool_, len(values))
-    validity = None if present.all() else _bits(present)
+    """Return an array of whole numbers, doubles, booleans, texts or bytes, in which None is null.
+
+    Values of other types go through `pa.array`.
+    """
+    if type not in _NUMPY_TYPES and type not in _TEXT_TYPES and type != pa.bool_():
+        return pa.array(values, type)
+    valid = np.fromiter((value is not None for value in values), np.bool_, len(values))
+    validity = None if valid.all() else _bits(valid)
     return pa.Array.from_buffers(type, len(values), [validity, *_buffers(values, type)])
 
 
 def scalar_of(value: Any, type: pa.DataType) -> pa.Scalar:
-    """Return one number, boolean, text or null as a scalar."""
+    """Return one value as `array_of` converts it."""
     return array_of([value], type)[0]
+
+
+def numpy_of(numbers: pa.ChunkedArray) -> np.ndarray:
+    """Return a column of numbers without nulls as a NumPy array."""
+    return np.from_dlpack(numbers.combine_chunks())
 
 
 def _buffers(values: Sequence[Any], type: pa.DataType) -> list[pa.Buffer]:
     if type == pa.bool_():
         return [_bits(np.fromiter(map(bool, values), np.bool_, len(values)))]
-    if type == pa.string():
-        return _variable(["" if value is None else value for value in values])
-    if type == pa.binary():
-        return _variable([b"" if value is None else value for value in values])
-    return [pa.py_buffer(np.array([0 if value is None else value for value in values], _NUMPY_TYPES[type]))]
-
-
-def _variable(values: Sequence[str | bytes]) -> list[pa.Buffer]:
-    encoded = [value.encode() if isinstance(value, str) else value for value in values]
+    if type in _NUMPY_TYPES:
+        return [pa.py_buffer(np.array([0 if value is None else value for value in values], _NUMPY_TYPES[type]))]
+    encoded = [value.encode() if isinstance(value, str) else value or b"" for value in values]
     offsets = np.zeros(len(encoded) + 1, np.int32)
     np.cumsum([len(part) for part in encoded], out=offsets[1:])
     return [pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))]

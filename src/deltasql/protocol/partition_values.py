@@ -15,6 +15,7 @@ from functools import lru_cache, partial
 import pyarrow as pa
 
 from deltasql.errors import ValidationError
+from deltasql.expressions.arrow_values import scalar_of
 from deltasql.expressions.value_text import (
     has_plain_year,
     parse_boolean,
@@ -53,8 +54,8 @@ def partition_scalar(text: str | None, type: pa.DataType) -> pa.Scalar:
     kind = primitive_name(type) or ""
     value = _stored(kind, text)
     if value is not None and kind in _COUNTED:
-        return pa.scalar(value, _COUNTED[kind]).cast(type)
-    return pa.scalar(Decimal(value) if kind.startswith("decimal") and isinstance(value, str) else value, type)
+        return scalar_of(value, _COUNTED[kind]).cast(type)
+    return scalar_of(Decimal(value) if kind.startswith("decimal") and isinstance(value, str) else value, type)
 
 
 def partition_text(kind: str, text: str) -> str | None:

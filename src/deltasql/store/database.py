@@ -48,6 +48,7 @@ class Database:
         self.dsn = dsn
         self.config = config
         self._owner = os.getpid()
+        self._first: psycopg.Connection[Any] | None = None
         self._ids: Iterator[int] = iter(())
         self._ids_lock = threading.Lock()
         self.conninfo = session_conninfo(dsn, config)
@@ -74,10 +75,18 @@ class Database:
             connection.execute(queries()["session_timeout"], {"transaction": limit})
 
     def open(self) -> None:
-        """Connect once in the foreground, so that a wrong address or password is told as it is."""
-        with translated(), psycopg.connect(self.conninfo, autocommit=True):
-            pass
+        """Connect in the foreground, so that a wrong address or password is reported at once."""
+        with translated():
+            self._first = self._connect()
         self._pool.open()
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        return psycopg.connect(self.conninfo, autocommit=True, client_encoding="utf8")
+
+    def take_connection(self) -> psycopg.Connection[Any]:
+        """Return a connection outside the pool, which the caller closes: the one that `open` made, or a new one."""
+        first, self._first = self._first, None
+        return self._connect() if first is None or _is_stale(first) else first
 
     def identity(self) -> tuple[Any, ...]:
         """What tells this database from every other, whichever way it is reached."""
@@ -88,6 +97,8 @@ class Database:
         """Give all connections back to the server."""
         if os.getpid() == self._owner:
             self._on_demand = False
+            if self._first is not None:
+                self._first.close()
             self._pool.close()
 
     @contextmanager
@@ -188,7 +199,7 @@ def _roll_back(connection: Connection) -> None:
         connection.close()
 
 
-def _is_stale(connection: Connection) -> bool:
+def _is_stale(connection: psycopg.Connection[Any]) -> bool:
     """Has the server hung up while the connection lay in the pool? An idle socket has nothing to read otherwise."""
     if not connection.closed:
         poll = select.poll()

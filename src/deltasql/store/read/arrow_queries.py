@@ -12,16 +12,19 @@ from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import adbc_driver_manager
+import psycopg
 import pyarrow as pa
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from deltasql.errors import DatabaseError, DatabaseUnavailable, UsageError
+from deltasql.errors import DatabaseUnavailable, DeltaSqlError, UsageError
 from deltasql.store.database import CLOSED, Database
 from deltasql.store.queries import queries
-from deltasql.store.sqlstate import translate_state
+from deltasql.store.sqlstate import translate, translate_state
 
 T = TypeVar("T")
+
+_DRIVER_ERRORS = (adbc_driver_manager.Error, psycopg.Error)
 
 FILE_COLUMNS = (
     "commit_id",
@@ -68,7 +71,7 @@ class ArrowSession:
         try:
             answer = question(self)
             self._connection.rollback()
-        except adbc_driver_manager.Error as error:
+        except _DRIVER_ERRORS as error:
             self.close()
             raise _translate(error) from error
         except BaseException:
@@ -105,7 +108,13 @@ class ArrowSession:
     def _connect(self) -> Any:
         if self._over:
             raise UsageError(CLOSED)
-        from adbc_driver_postgresql import dbapi
+        try:
+            return self._open()
+        except _DRIVER_ERRORS as error:
+            raise _translate(error) from error
+
+    def _open(self) -> Any:
+        from adbc_driver_postgresql import dbapi  # loads polars where it is installed
 
         given: dict[str, Any] = conninfo_to_dict(self._database.conninfo)
         # Parallel workers would hand rows over in any order, and putting a million of them back costs a second.
@@ -114,10 +123,7 @@ class ArrowSession:
             "-c max_parallel_workers_per_gather=0"
         )
         given["options"] = f"{given.get('options', '')} {settings}"
-        try:
-            return dbapi.connect(make_conninfo(**given))
-        except adbc_driver_manager.Error as error:
-            raise _translate(error) from error
+        return dbapi.connect(make_conninfo(**given))
 
     def end(self) -> None:
         """What is asked from here on sees the database anew."""
@@ -135,7 +141,7 @@ class ArrowSession:
         with self._lock:
             if self._connection is not None:
                 connection, self._connection = self._connection, None
-                with suppress(adbc_driver_manager.Error):  # a connection that is lost already
+                with suppress(*_DRIVER_ERRORS):  # a connection that is lost already
                     connection.close()
 
 
@@ -189,5 +195,7 @@ class ArrowSessions:
             self._idle.pop().close()
 
 
-def _translate(error: adbc_driver_manager.Error) -> DatabaseError:
+def _translate(error: adbc_driver_manager.Error | psycopg.Error) -> DeltaSqlError:
+    if isinstance(error, psycopg.Error):
+        return translate(error)
     return translate_state(error.sqlstate, str(error))

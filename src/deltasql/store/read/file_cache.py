@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from deltasql.expressions.arrow_values import numpy_of
 from deltasql.protocol.statistics import Bounds, ColumnPath, concat_bounds
 from deltasql.protocol.table_changes import TableState
 from deltasql.store.read.arrow_queries import ArrowSession
@@ -31,7 +32,7 @@ class CachedFiles:
         self._bounds: dict[ColumnPath, Bounds] = {}
         self.files = files
         self._alive = np.ones(files.num_rows, bool)
-        self._runs = _runs(files["commit_id"].to_numpy(), 0)
+        self._runs = _runs(numpy_of(files["commit_id"]), 0)
 
     @classmethod
     def load(cls, session: ArrowSession, state: TableState, version: int) -> CachedFiles:
@@ -70,7 +71,7 @@ class CachedFiles:
             return
         for path, new in bounds.of_files(self._bounds.keys(), added).items():
             self._bounds[path] = concat_bounds([self._bounds[path], new])
-        self._runs |= _runs(added["commit_id"].to_numpy(), self.files.num_rows)
+        self._runs |= _runs(numpy_of(added["commit_id"]), self.files.num_rows)
         self._alive = np.concatenate([self._alive, np.ones(added.num_rows, bool)])
         files = pa.concat_tables([self.files, added])
         self.files = files.combine_chunks() if files["path"].num_chunks > _MAX_CHUNKS else files
@@ -81,7 +82,7 @@ class CachedFiles:
         for commit_id, group in groupby(sorted(pairs), key=lambda pair: pair[0]):
             run = self._runs.get(commit_id)
             if run is not None:
-                here = self.files["ord"].slice(run.start, run.stop - run.start).to_numpy()
+                here = numpy_of(self.files["ord"].slice(run.start, run.stop - run.start))
                 wanted = np.array([ord_ for _, ord_ in group])
                 self._alive[run.start + np.flatnonzero(np.isin(here, wanted))] = False
 
@@ -112,7 +113,7 @@ class CachedFiles:
 
 def in_commit_order(files: pa.Table) -> pa.Table:
     """Files of a commit side by side, in their order. The server's order usually is this one already."""
-    commits, ords = files["commit_id"].to_numpy(), files["ord"].to_numpy()
+    commits, ords = numpy_of(files["commit_id"]), numpy_of(files["ord"])
     same = commits[1:] == commits[:-1]
     num_runs = len(commits) - same.sum()
     if len(_runs(commits, 0)) == num_runs and np.all(ords[1:] > ords[:-1], where=same):

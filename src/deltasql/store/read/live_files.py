@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from deltasql.expressions.arrow_values import array_of
 from deltasql.protocol.actions import Add
 from deltasql.protocol.schema import arrow_schema
 from deltasql.protocol.statistics import Bounds, ColumnPath, parse_stats, partition_bounds
@@ -49,8 +50,8 @@ class PartitionTable:
 
     def _take(self, rows: Sequence[Row]) -> None:
         values = [loads(row["partition_values"]) for row in rows]
-        self.keys = pa.array([row["partition_key"] for row in rows], pa.int64())
-        self._values = {c: pa.array([v.get(c) for v in values], pa.string()) for c in self.columns}
+        self.keys = array_of([row["partition_key"] for row in rows], pa.int64())
+        self._values = {c: array_of([v.get(c) for v in values], pa.string()) for c in self.columns}
         self._bounds: dict[str, Bounds] = {}
 
     def values(self, column: str, keys: pa.ChunkedArray) -> pa.Array:

@@ -21,11 +21,13 @@ from deltasql.store.read.arrow_queries import ArrowSession
 from deltasql.store.read.file_bounds import Blocks
 from deltasql.store.read.file_cache import CachedFiles
 from deltasql.store.read.live_files import FileBounds, indices, present, select
+from deltasql.store.read.row_queries import RowSession
 
 if TYPE_CHECKING:
     from deltasql.expressions.predicates import Predicate
 
 _CACHE_BYTES = 1 << 30
+_MOST_FILES_BY_ROW = 2_000
 _BLOCKS_PAY_FROM = 20_000
 _MOST_PARTITIONS_SHARE = 0.5
 
@@ -47,7 +49,8 @@ class Snapshots:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._session = ArrowSession(database)
+        self._row_session = RowSession(database)
+        self._arrow_session = ArrowSession(database)
         self._cache: dict[int, CachedFiles] = {}
         self._asked: set[int] = set()
         self._bounds: dict[int, FileBounds] = {}
@@ -57,12 +60,13 @@ class Snapshots:
         """Forget everything and give the connection back."""
         with self._lock:
             self._cache.clear()
-            self._session.shut()
+            self._row_session.shut()
+            self._arrow_session.shut()
 
     def live(self, state: TableState, predicate: Predicate | None) -> FilesAt:
         """The live files at the head: all of them, or those that may hold matching rows."""
         with self._lock:
-            return self._session.read(lambda session: self._read(session, state, predicate))
+            return self._session(state).read(lambda session: self._read(session, state, predicate))
 
     def _read(self, session: ArrowSession, state: TableState, predicate: Predicate | None) -> FilesAt:
         head = session.table("arrow_head", table_key=state.table_key).to_pylist()[0]
@@ -89,11 +93,15 @@ class Snapshots:
 
     def live_at(self, state: TableState, version: int, predicate: Predicate | None = None) -> pa.Table:
         """The files that were live at a version, all or those that may match."""
-        files = self._session.read(
+        files = self._session(state).read(
             lambda session: session.table("arrow_live_at", table_key=state.table_key, version=version)
         )
         bounds = FileBounds(state, lambda: self._partitions(state))
         return present(_filter(files, predicate, bounds), bounds.partitions)
+
+    def _session(self, state: TableState) -> ArrowSession:
+        """Return the session that reads a table of this size faster."""
+        return self._row_session if state.num_files <= _MOST_FILES_BY_ROW else self._arrow_session
 
     def _bounds_of(self, state: TableState) -> FileBounds:
         """What is known of the table's partitions and columns; kept as long as its metadata stays the same."""

@@ -27,6 +27,7 @@ from deltasql.engines.arrow.read.file_columns import Columns
 from deltasql.engines.arrow.read.prefetch import Task, in_order
 from deltasql.engines.arrow.read.row_groups import matching_groups
 from deltasql.errors import StorageError, UnsupportedFeature, ValidationError, unknown_column
+from deltasql.expressions.arrow_values import numpy_of
 from deltasql.protocol.deletion_vectors import Numbers
 from deltasql.protocol.features import MAX_READER, unsupported
 from deltasql.storage import Directory, is_local
@@ -84,7 +85,7 @@ class Scan:
         return self._stream(math.inf, columns_at_once=True).read_all()
 
     def _stream(self, room: float, *, columns_at_once: bool) -> pa.RecordBatchReader:
-        parts = pc.sum(pc.max_element_wise(pc.divide(self.snapshot.files["size"], _PART_BYTES), 1)).as_py() or 0
+        parts = int(np.maximum(numpy_of(self.snapshot.files["size"]) // _PART_BYTES, 1).sum())
         local = is_local(self.directory.location)
         most = pa.cpu_count() if local else max(pa.cpu_count(), _REMOTE_THREADS)
         threads = max(1, min(most, parts))
