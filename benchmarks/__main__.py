@@ -19,13 +19,13 @@ from rich.console import Console
 from rich.table import Table
 
 import deltasql
-from benchmarks import commits, contention, dml, mirror, register, rows, snapshots, transactions, vectors
+from benchmarks import commits, contention, dml, mirror, register, rows, snapshots, startup, transactions, vectors
 from benchmarks.measure import Result
 
 RESULTS = Path(__file__).parent / "results"
 
 
-SUITES = ("snapshot", "commit", "contention", "register", "mirror", "rows", "dml", "transactions", "vectors")
+SUITES = ("startup", "snapshot", "commit", "contention", "register", "mirror", "rows", "dml", "transactions", "vectors")
 
 
 def main() -> None:
@@ -62,6 +62,7 @@ def _run(lake: deltasql.Lake, selected: set[str]) -> list[Result]:
         return million[0]
 
     suites: dict[str, Callable[[], list[Result]]] = {
+        "startup": lambda: startup.run(lake),
         "snapshot": lambda: snapshots.run(lake, table()),
         "commit": lambda: commits.run(lake, table()),
         "contention": lambda: contention.run(lake),

@@ -13,7 +13,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 import deltasql
-from deltasql.lake import open_store
+from deltasql.cli.lake_access import open_store
 from deltasql.store.migrations import latest, migrations
 from deltasql.store.sqlstate import CONSTRAINTS
 from tests.factories import add

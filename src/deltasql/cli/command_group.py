@@ -1,15 +1,12 @@
-"""Parts that every group of commands uses: the group class, the --json option, the lake of the --url option."""
+"""Parts that every group of commands uses: the group class and the --json option."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from deltasql.errors import DeltaSqlError
-
-if TYPE_CHECKING:
-    from deltasql.lake import Lake
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print all fields as JSON.")
 
@@ -23,12 +20,3 @@ class CommandGroup(click.Group):
             return super().invoke(ctx)
         except DeltaSqlError as error:
             raise click.ClickException(str(error)) from error
-
-
-def open_lake(ctx: click.Context) -> Lake:
-    """Open the lake of the --url option; it is closed when the command ends."""
-    from deltasql.lake import connect
-
-    lake = connect(ctx.obj)
-    ctx.call_on_close(lake.close)
-    return lake

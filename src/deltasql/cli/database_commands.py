@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import click
 
+from deltasql.cli.lake_access import open_store
+
 
 @click.command()
 @click.option("--roles", is_flag=True, help="Also create the reader, writer and mirror roles.")
 @click.pass_context
 def init(ctx: click.Context, roles: bool) -> None:
     """Create the deltasql tables in a database."""
-    from deltasql.lake import open_store
-
     with open_store(ctx.obj) as store:
         applied = store.migrate()
         click.echo(f"Applied {len(applied)} migrations." if applied else "The database is already set up.")
@@ -24,8 +24,6 @@ def init(ctx: click.Context, roles: bool) -> None:
 @click.pass_context
 def migrate(ctx: click.Context) -> None:
     """Upgrade the deltasql tables of a database to this release."""
-    from deltasql.lake import open_store
-
     with open_store(ctx.obj) as store:
         for name in store.migrate():
             click.echo(f"Applied {name}.")

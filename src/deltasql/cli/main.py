@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import click
 
-from deltasql.cli.command_group import CommandGroup, open_lake
+from deltasql.cli.command_group import CommandGroup
 from deltasql.cli.database_commands import init, migrate
+from deltasql.cli.lake_access import open_lake
 from deltasql.cli.mirror_commands import mirror
 from deltasql.cli.table_commands import files, history, optimize, show, tables
 from deltasql.cli.transaction_commands import tx

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from deltasql.cli.command_group import CommandGroup, json_option, open_lake
+from deltasql.cli.command_group import CommandGroup, json_option
+from deltasql.cli.lake_access import open_lake
 from deltasql.cli.render import pick, show_paragraphs, show_rows
 from deltasql.errors import StorageError
 

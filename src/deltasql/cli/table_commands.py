@@ -7,7 +7,8 @@ from dataclasses import asdict
 
 import click
 
-from deltasql.cli.command_group import json_option, open_lake
+from deltasql.cli.command_group import json_option
+from deltasql.cli.lake_access import open_current_store, open_lake
 from deltasql.cli.render import pick, show_fields, show_json, show_rows, size
 
 
@@ -16,7 +17,8 @@ from deltasql.cli.render import pick, show_fields, show_json, show_rows, size
 @click.pass_context
 def tables(ctx: click.Context, as_json: bool) -> None:
     """List the tables."""
-    rows = [asdict(info) for info in open_lake(ctx).tables()]
+    with open_current_store(ctx.obj) as store:
+        rows = [asdict(info) for info in store.tables()]
     short = pick(rows, ("name", "version", "num_files", "committed_at", "location"))
     show_rows(rows if as_json else short, as_json=as_json, empty="No tables yet.")
 

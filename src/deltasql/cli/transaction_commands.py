@@ -7,7 +7,8 @@ from dataclasses import asdict
 
 import click
 
-from deltasql.cli.command_group import CommandGroup, json_option, open_lake
+from deltasql.cli.command_group import CommandGroup, json_option
+from deltasql.cli.lake_access import open_lake
 from deltasql.cli.render import pick, show_fields, show_json, show_rows
 
 

@@ -1,6 +1,6 @@
 """What a user holds: the lake, its tables, transactions and streams."""
 
-from deltasql.lake.lake import Lake, LakeSnapshot, begin, connect, open_store
+from deltasql.lake.lake import Lake, LakeSnapshot, begin, connect
 from deltasql.lake.table import CommitResult, Table
 
-__all__ = ["CommitResult", "Lake", "LakeSnapshot", "Table", "begin", "connect", "open_store"]
+__all__ = ["CommitResult", "Lake", "LakeSnapshot", "Table", "begin", "connect"]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import atexit
 import uuid
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -58,21 +57,6 @@ def connect(
     Tables become DataFrames of the session `spark`; else of the active one, or of one that is made when it is needed.
     """
     return Lake(parse_lake_url(url), Config(config), storage_options, spark)
-
-
-@contextmanager
-def open_store(url: str | None, config: Mapping[str, Any] | None = None) -> Iterator[Store]:
-    """The store of a lake whatever its schema: for `deltasql init` and `deltasql migrate`."""
-    target = parse_lake_url(url)
-    server = EmbeddedServer.start(Path(target.path)) if target.path is not None else None
-    store = Store(server.dsn if server else target.dsn or "", Config(config))
-    try:
-        store.open_unchecked()
-        yield store
-    finally:
-        store.close()
-        if server is not None:
-            server.close()
 
 
 class Lake:
