@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from docs.generate import REFERENCE, pages
+from docs.generate.docstrings import markdown
 
 REPOSITORY = Path(__file__).parents[2]
 PAGES = sorted(
@@ -25,9 +26,38 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w-]", "", heading) for heading in headings}
 
 
+def test_docstring_sections_become_lists() -> None:
+    """Write a file.
+
+    It is synced.
+
+    Args:
+        path: Where the file is,
+            relative to the table.
+        **options: Options of the writer.
+
+    Returns:
+        The number of bytes.
+
+    Raises:
+        StorageError: The store failed.
+    """
+    text = "\n".join(markdown(test_docstring_sections_become_lists.__doc__))
+    assert text.split("\n\n") == [
+        "Write a file.",
+        "It is synced.",
+        "Arguments:",
+        "- `path`: Where the file is,\n  relative to the table.\n- `**options`: Options of the writer.",
+        "Returns:",
+        "- The number of bytes.",
+        "Raises:",
+        "- `StorageError`: The store failed.\n",
+    ]
+
+
 @pytest.mark.parametrize("name", pages())
 def test_generated_page_is_up_to_date(name: str) -> None:
-    assert (REFERENCE / name).read_text("utf-8") == pages()[name], "run `make docs`"
+    assert (REFERENCE / name).read_text("utf-8") == pages()[name], "run `make docs` (python -m docs.generate)"
 
 
 @pytest.mark.parametrize("page", PAGES)
