@@ -1,4 +1,4 @@
-"""Every error deltasql raises, each answering two questions: did it land, and what now?
+"""Every error that deltasql raises. Each class says whether the commit landed and what to do next.
 
 ::
 
@@ -10,7 +10,7 @@
         ConstraintViolation
         UnsupportedFeature
         TransactionLimitExceeded
-      CommitConflict           nothing was written; read again and redo
+      CommitConflict           nothing was written; read the table again and repeat the work
         VersionConflict
         ConcurrentAppend
         ConcurrentDeleteRead
@@ -23,11 +23,11 @@
         CommitTimeout          (also a TimeoutError)
         SchemaOutdated
       StorageError             the object store failed; nothing was committed; retry
-      CommitOutcomeUnknown     may have been written; look the commit up by its id
-      MirrorFailure            written, not yet published; the reconciler retries
-        MirrorConflict         written, cannot be published until an operator decides
+      CommitOutcomeUnknown     the commit may have landed; look it up by its transaction id
+      MirrorFailure            committed, not yet published; the reconciler retries
+        MirrorConflict         committed, cannot be published until an operator decides
 
-The facts are attributes, the help is in the text, and every error pickles: they cross process borders.
+Details are attributes, the text says how to fix the problem, and every error can be pickled.
 """
 
 from __future__ import annotations
@@ -62,31 +62,41 @@ def unknown_column(name: object, columns: Iterable[str]) -> str:
 
 
 class DeltaSqlError(Exception):
-    """The root of the tree."""
+    """The base class of all errors of deltasql.
+
+    Attributes:
+        table: The name of the table, if the error is about one.
+        table_id: The id of the table, if it is known.
+        stage: The stage in which a commit failed: `validate`, `lock`, `commit` or `mirror`. A commit that failed in
+            the stage `mirror` has landed, and in all other stages it has not.
+    """
 
     table: str | None = None
     table_id: str | None = None
     stage: str | None = None
-    """Where a commit failed: validate, lock, commit or mirror. Only after the last of these has it landed."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.args, self.__dict__)
 
 
-def _rebuild(cls: type[DeltaSqlError], args: tuple[Any, ...], facts: dict[str, Any]) -> DeltaSqlError:
+def _rebuild(cls: type[DeltaSqlError], args: tuple[Any, ...], attributes: dict[str, Any]) -> DeltaSqlError:
     error = cls.__new__(cls)
     error.args = args
-    error.__dict__.update(facts)
+    error.__dict__.update(attributes)
     return error
 
 
-def _named(table: str | None, table_id: str | None) -> str:
-    """How a message names a table: by name where it is known, else by id."""
+def _table(table: str | None, table_id: str | None) -> str:
+    """Return how a message names a table: by its name if it is known, else by its id."""
     return f"table {table}" if table else f"table {table_id}" if table_id else "the table"
 
 
 class UsageError(DeltaSqlError):
-    """The call cannot work as it was made. Nothing was locked or written."""
+    """The call is invalid. Nothing was locked or written.
+
+    Attributes:
+        value: The value that was rejected.
+    """
 
     def __init__(
         self, message: str, *, table: str | None = None, table_id: str | None = None, value: Any = None
@@ -98,7 +108,11 @@ class UsageError(DeltaSqlError):
 
 
 class TableNotFound(UsageError):
-    """No table of that name or id."""
+    """The table does not exist.
+
+    Attributes:
+        suggestion: The name of an existing table that is close to the given one, or None.
+    """
 
     def __init__(self, table: str, suggestion: str | None = None, message: str | None = None) -> None:
         hint = f'did you mean "{suggestion}"?' if suggestion else "`deltasql tables` lists the tables"
@@ -107,19 +121,23 @@ class TableNotFound(UsageError):
 
 
 class TableExists(UsageError):
-    """The name, or the location, is already a table's."""
+    """A table with this name or at this location exists already."""
 
     def __init__(self, table: str, message: str | None = None) -> None:
-        text = message or f"table {table!r} exists already: open it with lake.table({table!r}), or drop it first."
+        text = message or f"table {table} exists already: open it with lake.table({table!r}), or drop it first"
         super().__init__(text, table=table, value=table)
 
 
 class ValidationError(UsageError):
-    """An action, a schema, a predicate or a version that cannot be accepted."""
+    """An action, a schema, a predicate, a property or a version is invalid."""
 
 
 class ConstraintViolation(UsageError):
-    """A row breaks a constraint of its table, or a write breaks one of the database."""
+    """A row violates a constraint of its table, or a write violates a constraint of the database.
+
+    Attributes:
+        constraint: The name of the constraint.
+    """
 
     def __init__(self, message: str, *, constraint: str, table: str | None = None, table_id: str | None = None) -> None:
         super().__init__(message, table=table, table_id=table_id, value=constraint)
@@ -127,7 +145,11 @@ class ConstraintViolation(UsageError):
 
 
 class UnsupportedFeature(UsageError):
-    """A table feature, protocol version or SQL construct that this release does not know."""
+    """This release does not support a table feature, a protocol version or a SQL construct.
+
+    Attributes:
+        features: The names of the unsupported features.
+    """
 
     def __init__(
         self,
@@ -142,22 +164,28 @@ class UnsupportedFeature(UsageError):
 
 
 class TransactionLimitExceeded(UsageError):
-    """A transaction over more tables, or more files of one table, than its limits allow."""
+    """A transaction changes more tables, or more files of one table, than its limits allow.
+
+    Attributes:
+        limit: The configuration key of the limit.
+        actual: The number of tables or files that are staged.
+        maximum: The number that the limit allows.
+    """
 
     def __init__(self, limit: str, actual: int, maximum: int, table: str | None = None) -> None:
         if limit == "transaction.max_tables":
             text = (
-                f"the transaction stages {actual} tables, {limit} allows {maximum}: split it into "
+                f"the transaction stages {actual} tables, the maximum of {limit} is {maximum}: split it into "
                 f"transactions of at most {maximum} tables"
             )
         else:
             text = (
-                f"the transaction stages {actual} files for table {table}, {limit} allows {maximum} in a "
-                f"multi-table transaction: write fewer, larger files, commit table {table} in a transaction "
-                f"of its own, or split the files over several transactions"
+                f"the transaction stages {actual} files for table {table}, the maximum of {limit} is {maximum} in a "
+                f"multi-table transaction: write fewer, larger files, commit table {table} in a separate "
+                f"transaction, or split the files over several transactions"
             )
         super().__init__(
-            f"{text}; or raise {limit} (lake.begin({limit.rpartition('.')[2]}={actual}) for this transaction).",
+            f"{text}; or raise {limit} (lake.begin({limit.rpartition('.')[2]}={actual}) for this transaction)",
             table=table,
             value=actual,
         )
@@ -167,7 +195,17 @@ class TransactionLimitExceeded(UsageError):
 
 
 class CommitConflict(DeltaSqlError):
-    """Another commit won. Nothing was written; read the table again and redo the work."""
+    """A concurrent commit conflicts with this one. Nothing was written: read the table again and repeat the work.
+
+    Attributes:
+        reason: The rule that was broken.
+        winner: The version of the concurrent commit.
+        operation: The operation of the concurrent commit.
+        committer: Who made the concurrent commit, if it is known.
+        txn_id: The transaction id of the concurrent commit.
+        expected: The version that this commit would have created without the concurrent commit.
+        actual: The current version of the table.
+    """
 
     def __init__(
         self,
@@ -186,7 +224,7 @@ class CommitConflict(DeltaSqlError):
         if won:
             won += f" of {committer})" if committer else ")"
         super().__init__(
-            f"{_named(table, table_id)}: {reason}{won}. Nothing was written: read the table again and redo the change."
+            f"{_table(table, table_id)}: {reason}{won}. Nothing was written: read the table again and repeat the change"
         )
         self.reason = reason
         self.table_id = table_id
@@ -196,17 +234,15 @@ class CommitConflict(DeltaSqlError):
         self.committer = committer
         self.txn_id = txn_id
         self.expected = expected
-        """The version that it would have become if nobody had been faster."""
         self.actual = actual
-        """The version that the table has."""
 
 
 class VersionConflict(CommitConflict):
-    """The expected version is not the one after the head."""
+    """The expected version is not the next version of the table."""
 
     def __init__(self, table_id: str, expected: int, actual: int, table: str | None = None) -> None:
         super().__init__(
-            f"expected to commit version {expected}, but the table is at version {actual}, so the next is {actual + 1}",
+            f"cannot commit version {expected}: the table is at version {actual}, so the next version is {actual + 1}",
             table_id=table_id,
             table=table,
             expected=expected,
@@ -215,31 +251,35 @@ class VersionConflict(CommitConflict):
 
 
 class ConcurrentAppend(CommitConflict):
-    """A winner added files that hold rows this commit should have read."""
+    """A concurrent commit added files with rows that this commit should have read."""
 
 
 class ConcurrentDeleteRead(CommitConflict):
-    """A winner removed a file that this commit read."""
+    """A concurrent commit removed a file that this commit read."""
 
 
 class ConcurrentDeleteDelete(CommitConflict):
-    """A winner removed a file that this commit removes."""
+    """A concurrent commit removed a file that this commit removes."""
 
 
 class MetadataChanged(CommitConflict):
-    """A winner changed the table's schema or properties."""
+    """A concurrent commit changed the table's schema or properties."""
 
 
 class ProtocolChanged(CommitConflict):
-    """A winner changed the table's protocol."""
+    """A concurrent commit changed the table's protocol."""
 
 
 class ConcurrentTransaction(CommitConflict):
-    """A winner wrote the same application id or metadata domain."""
+    """A concurrent commit wrote the same application id or metadata domain."""
 
 
 class DatabaseError(DeltaSqlError):
-    """PostgreSQL refused or failed. Nothing was written; the same call may be made again."""
+    """PostgreSQL rejected a statement or failed. Nothing was written: retry the call.
+
+    Attributes:
+        sqlstate: PostgreSQL's error code, if there is one.
+    """
 
     def __init__(self, message: str, *, sqlstate: str | None = None, table: str | None = None) -> None:
         super().__init__(message)
@@ -248,15 +288,20 @@ class DatabaseError(DeltaSqlError):
 
 
 class DatabaseUnavailable(DatabaseError):
-    """No connection to PostgreSQL, or it was lost before the commit was sent."""
+    """PostgreSQL cannot be reached, or the connection was lost before the commit was sent."""
 
 
 class CommitTimeout(DatabaseError, TimeoutError):
-    """A lock, a statement or the whole transaction took longer than its limit."""
+    """A lock, a statement or the whole transaction exceeded its timeout."""
 
 
 class SchemaOutdated(DatabaseError):
-    """The database holds deltasql tables of another release."""
+    """The tables of deltasql in the database belong to another release.
+
+    Attributes:
+        found: The schema version of the database.
+        wanted: The schema version of this release.
+    """
 
     def __init__(self, message: str, *, found: int, wanted: int) -> None:
         super().__init__(message)
@@ -265,44 +310,56 @@ class SchemaOutdated(DatabaseError):
 
 
 class StorageError(DeltaSqlError):
-    """An object store did not do what it was asked."""
+    """An object store or a file system failed. Nothing was committed: retry the call."""
 
 
 class CommitOutcomeUnknown(DeltaSqlError):
-    """The connection was lost during COMMIT and the server could not be asked in time."""
+    """The connection was lost during COMMIT, and PostgreSQL did not answer in time whether the commit landed.
+
+    Attributes:
+        txn_id: The id of the transaction, for `lake.store.committed(txn_id)`.
+        cause: Why the connection was lost.
+    """
 
     def __init__(self, txn_id: str, cause: str) -> None:
         super().__init__(
-            f"the reply to the commit of transaction {txn_id} was lost and PostgreSQL cannot be asked ({cause}). "
-            f"The commit may have landed: once PostgreSQL answers, `lake.store.committed({txn_id!r})` tells. "
-            f"Do not redo the work and do not delete its files before that."
+            f"transaction {txn_id}: the connection was lost during the commit and PostgreSQL cannot be reached "
+            f"({cause}). The commit may have landed: when PostgreSQL is available again, check with "
+            f"`lake.store.committed({txn_id!r})`. Until then, do not repeat the work and do not delete its files"
         )
         self.txn_id = txn_id
         self.cause = cause
 
 
 class MirrorFailure(DeltaSqlError):
-    """The commit stands; publishing it to `_delta_log` failed and is retried by the reconciler."""
+    """The commit landed. Publishing it to `_delta_log` failed; the reconciler retries.
+
+    Attributes:
+        version: The version that is not published.
+        error: Why publishing failed.
+    """
 
     stage = "mirror"
 
     def __init__(self, table_id: str, version: int, error: str, table: str | None = None) -> None:
-        super().__init__(f"{_named(table, table_id)}: {self._told(version, error)}")
+        super().__init__(f"{_table(table, table_id)}: {self._message(version, error)}")
         self.table_id = table_id
         self.table = table
         self.version = version
         self.error = error
 
-    def _told(self, version: int, error: str) -> str:
+    def _message(self, version: int, error: str) -> str:
         return (
             f"version {version} is committed but not yet published ({error}). "
-            f"The reconciler retries; `deltasql mirror status` shows it."
+            f"The reconciler retries; see `deltasql mirror status`"
         )
 
 
 class MirrorConflict(MirrorFailure):
-    """`_delta_log` already holds other bytes for this version, or goes on without the database; nothing was
-    overwritten."""
+    """`_delta_log` holds a different commit for this version, or versions that the database does not have.
 
-    def _told(self, version: int, error: str) -> str:
-        return f"the published log is not the database's from version {version} on: {error}"
+    Nothing was overwritten. An operator decides which of the two is right: see `deltasql mirror repair`.
+    """
+
+    def _message(self, version: int, error: str) -> str:
+        return f"the published log differs from the database from version {version} on: {error}"

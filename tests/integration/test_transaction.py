@@ -212,7 +212,7 @@ class TestLimits:
         tx = lake.begin()
         tx.stage(a, files)
         tx.stage(b, [add()])
-        with pytest.raises(deltasql.TransactionLimitExceeded, match="transaction of its own") as caught:
+        with pytest.raises(deltasql.TransactionLimitExceeded, match="in a separate transaction") as caught:
             tx.commit()
         assert caught.value.table == a.name
         with lake.begin() as tx:

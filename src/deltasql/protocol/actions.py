@@ -1,7 +1,7 @@
-"""Delta's actions as frozen values, with every field of the protocol and whatever fields came besides.
+"""Delta's actions as frozen values.
 
-Field names are Delta's in snake_case. `extra` keeps fields this release does not know, under their own names, so
-that an action read from a log is written back whole. Nothing here validates: that is `core.validate`.
+Field names are Delta's in snake_case. `extra` keeps fields that this release does not know, under their names in the
+log, so that an action read from a log is written back unchanged. `validation` checks actions.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ Json = dict[str, Any]
 
 
 class _Fields(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """A value with Delta's field names; absent means None, and None is not written."""
+    """A JSON object of the log. An optional field that is absent is None, and None is not written."""
 
     def to_dict(self) -> Json:
-        """The JSON object of this value: Delta's names, no optional field that is unset."""
+        """Return the JSON object of this value, with Delta's field names and without unset fields."""
         body: Json = {}
         for name, key in zip(self.__struct_fields__, self.__struct_encode_fields__, strict=True):
             value = getattr(self, name)
@@ -38,7 +38,16 @@ def _plain(value: Any) -> Any:
 
 
 class DeletionVector(_Fields, frozen=True, gc=False):
-    """Where the deleted row numbers of a file are kept."""
+    """The reference to the deletion vector of a data file: the numbers of its deleted rows.
+
+    Attributes:
+        storage_type: `u` for a file below the table, `i` for an inline vector, `p` for an absolute path.
+        path_or_inline_dv: The encoded file name, the encoded vector, or the absolute path.
+        size_in_bytes: The size of the vector.
+        cardinality: The number of deleted rows.
+        offset: The position of the vector in its file; None for inline vectors.
+        extra: Unknown fields.
+    """
 
     storage_type: str
     path_or_inline_dv: str
@@ -49,13 +58,19 @@ class DeletionVector(_Fields, frozen=True, gc=False):
 
     @property
     def unique_id(self) -> str:
-        """What makes two versions of one file different files."""
+        """Return the id that tells a file with this deletion vector from the same file with another one."""
         base = self.storage_type + self.path_or_inline_dv
         return base if self.offset is None else f"{base}@{self.offset}"
 
 
 class Format(_Fields, frozen=True, gc=False):
-    """The file format of a table: always Parquet."""
+    """The file format of a table.
+
+    Attributes:
+        provider: The name of the format, always `parquet`.
+        options: Options of the format.
+        extra: Unknown fields.
+    """
 
     provider: str = "parquet"
     options: dict[str, str] = {}
@@ -63,13 +78,32 @@ class Format(_Fields, frozen=True, gc=False):
 
 
 class Action(_Fields, frozen=True, gc=False):
-    """One entry of a commit."""
+    """An entry of a commit.
+
+    Attributes:
+        kind: The key of the action in the log, such as `add`.
+    """
 
     kind: ClassVar[str]
 
 
 class Add(Action, frozen=True, gc=False):
-    """A data file becomes part of the table."""
+    """Add a data file to the table.
+
+    Attributes:
+        path: The path below the table's location, URI-encoded.
+        size: The size in bytes.
+        modification_time: When the file was written, in milliseconds since 1970.
+        partition_values: The text of each partition value by column name; None is null.
+        data_change: Whether the file changes the rows of the table. False for files that only rearrange rows.
+        stats: Statistics as a JSON text, such as `{"numRecords":3}`.
+        tags: Labels of the writer.
+        deletion_vector: The rows of the file that are deleted.
+        base_row_id: The first row id, in tables with row tracking.
+        default_row_commit_version: The commit version of rows, in tables with row tracking.
+        clustering_provider: The implementation that clustered the file.
+        extra: Unknown fields.
+    """
 
     kind: ClassVar[str] = "add"
     path: str
@@ -87,7 +121,22 @@ class Add(Action, frozen=True, gc=False):
 
 
 class Remove(Action, frozen=True, gc=False):
-    """A data file is no longer part of the table."""
+    """Remove a data file from the table. The file itself stays in the storage until it expires.
+
+    Attributes:
+        path: The path of the file, as in its `Add`.
+        deletion_timestamp: When the file was removed, in milliseconds since 1970.
+        data_change: Whether the removal changes the rows of the table.
+        extended_file_metadata: Whether `partition_values`, `size` and `tags` are set.
+        partition_values: The text of each partition value by column name; None is null.
+        size: The size in bytes.
+        stats: Statistics as a JSON text.
+        tags: Labels of the writer.
+        deletion_vector: The deletion vector of the removed file, which is part of its identity.
+        base_row_id: The first row id, in tables with row tracking.
+        default_row_commit_version: The commit version of rows, in tables with row tracking.
+        extra: Unknown fields.
+    """
 
     kind: ClassVar[str] = "remove"
     path: str
@@ -105,7 +154,16 @@ class Remove(Action, frozen=True, gc=False):
 
 
 class Cdc(Action, frozen=True, gc=False):
-    """A file of row-level changes, for readers of the change data feed."""
+    """A file with changed rows, for readers of the change data feed.
+
+    Attributes:
+        path: The path below the table's location, URI-encoded; it starts with `_change_data/`.
+        size: The size in bytes.
+        partition_values: The text of each partition value by column name; None is null.
+        data_change: Always False: the data files of the commit change the rows.
+        tags: Labels of the writer.
+        extra: Unknown fields.
+    """
 
     kind: ClassVar[str] = "cdc"
     path: str
@@ -127,7 +185,19 @@ INSERTED, DELETED, BEFORE, AFTER = "insert", "delete", "update_preimage", "updat
 
 
 class Metadata(Action, frozen=True, gc=False):
-    """Schema, partitioning and properties of the table; replaces the one before."""
+    """The schema, partitioning and properties of the table. It replaces the previous metadata.
+
+    Attributes:
+        id: The id of the table, which never changes.
+        schema_string: The schema as Delta's JSON.
+        partition_columns: The names of the partition columns, in order.
+        configuration: The table properties.
+        name: A name for people.
+        description: A description for people.
+        format: The file format, always Parquet.
+        created_time: When the table was created, in milliseconds since 1970.
+        extra: Unknown fields.
+    """
 
     kind: ClassVar[str] = "metaData"
     id: str
@@ -147,7 +217,15 @@ class Metadata(Action, frozen=True, gc=False):
 
 
 class Protocol(Action, frozen=True, gc=False):
-    """What a reader and a writer of the table must understand."""
+    """The protocol versions and table features that readers and writers of the table must support.
+
+    Attributes:
+        min_reader_version: The lowest protocol version of a reader.
+        min_writer_version: The lowest protocol version of a writer.
+        reader_features: The features of readers; given with reader version 3 and only then.
+        writer_features: The features of writers; given with writer version 7 and only then.
+        extra: Unknown fields.
+    """
 
     kind: ClassVar[str] = "protocol"
     min_reader_version: int = 1
@@ -158,7 +236,14 @@ class Protocol(Action, frozen=True, gc=False):
 
 
 class Txn(Action, frozen=True, gc=False):
-    """How far an application has come: its id and its own version."""
+    """The progress of an application, such as a stream, that writes to the table exactly once.
+
+    Attributes:
+        app_id: The id of the application.
+        version: The last version of the application's input that is committed.
+        last_updated: When it was committed, in milliseconds since 1970.
+        extra: Unknown fields.
+    """
 
     kind: ClassVar[str] = "txn"
     app_id: str
@@ -168,7 +253,14 @@ class Txn(Action, frozen=True, gc=False):
 
 
 class DomainMetadata(Action, frozen=True, gc=False):
-    """A named piece of configuration that travels with the table."""
+    """A named piece of configuration that is stored with the table.
+
+    Attributes:
+        domain: The name of the domain.
+        configuration: The configuration as a text.
+        removed: Whether the domain is removed.
+        extra: Unknown fields.
+    """
 
     kind: ClassVar[str] = "domainMetadata"
     domain: str
@@ -178,7 +270,25 @@ class DomainMetadata(Action, frozen=True, gc=False):
 
 
 class CommitInfo(Action, frozen=True, gc=False):
-    """Where a commit came from. Free-form by the protocol: unknown fields live in `extra`."""
+    """The description of a commit for its history. Delta does not prescribe its fields.
+
+    Attributes:
+        operation: The name of the operation, such as `WRITE`.
+        operation_parameters: The parameters of the operation.
+        operation_metrics: The metrics of the operation, as texts.
+        timestamp: When the commit was made, in milliseconds since 1970.
+        in_commit_timestamp: The timestamp of the version, in tables with in-commit timestamps.
+        user_id: The id of the committer.
+        user_name: The name of the committer.
+        read_version: The version that the operation read.
+        isolation_level: The isolation level of the commit.
+        is_blind_append: Whether the commit only adds files and read nothing.
+        user_metadata: A message of the user.
+        tags: Labels of the writer.
+        engine_info: The engine that made the commit.
+        txn_id: The id of the transaction.
+        extra: Unknown fields.
+    """
 
     kind: ClassVar[str] = "commitInfo"
     operation: str = "WRITE"
@@ -208,7 +318,7 @@ _F = TypeVar("_F", bound=_Fields)
 
 
 def from_dict(cls: type[_F], body: Mapping[str, Any]) -> _F:
-    """The value for a JSON object of the log, with unknown fields in `extra`."""
+    """Return the value of a JSON object of the log, with unknown fields in `extra`."""
     names = dict(zip(cls.__struct_encode_fields__, cls.__struct_fields__, strict=True))
     known: Json = {}
     extra: Json = {}
