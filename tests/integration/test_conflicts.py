@@ -543,7 +543,7 @@ class TestPartitionColumns:
         old = [add(f"a={i}/f", partition_values={"a": str(i)}) for i in (1, 2)]
         commit(lake, table, Change(*old))
         new = add("b=1/f", partition_values={"b": "1"})
-        with pytest.raises(deltasql.ValidationError, match="1 files stay"):
+        with pytest.raises(deltasql.ValidationError, match="1 files are not replaced"):
             commit(lake, table, Change(other, remove("a=1/f"), new))
         late = staged(lake, table, Change(other, *(remove(f.path) for f in old), new))
         commit(lake, table, Change(add("a=3/f", partition_values={"a": "3"})))

@@ -89,7 +89,7 @@ BAD: list[tuple[str, list[Any], str]] = [
     ("new partitioning, old files", [Metadata(id="i", schema_string=SCHEMA, partition_columns=("day",))], "rewrite"),
     ("new types, old files", [Metadata(id="i", schema_string=SCHEMA.replace("long", "string"))], "from long to string.*rewrite"),
     ("NOT NULL, old files", [Metadata(id="i", schema_string=schema_string("id BIGINT NOT NULL, day DATE, amount DOUBLE"))], "become NOT NULL: id.*rewrite"),
-    ("another id", [Metadata(id="j", schema_string=SCHEMA)], "id is the table's for good"),
+    ("another id", [Metadata(id="j", schema_string=SCHEMA)], "id must not change"),
     ("two stats in one text", [add(stats='{"numRecords":1},{"numRecords":2}')], "JSON object"),
     ("half a surrogate pair", [add("a\ud800.parquet")], "Unicode"),
     ("txn version too large", [Txn("a", 2**70)], "txn version"),

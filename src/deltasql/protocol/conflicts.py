@@ -1,8 +1,8 @@
-"""May a commit be rebased on the versions that landed since it read the table?
+"""Conflict rules: whether a commit can be rebased on the versions that landed since it read the table.
 
-`check` is called under the table's lock with every winner, in version order. It returns if the commit may take the
-version after the last winner as it is, and raises the first conflict otherwise. The rules are those of Delta on
-Spark; docs/reference/conflicts.md states them.
+`check` is called under the table's lock with every winner, in version order. It returns if the commit can become the
+version after the last winner unchanged, and raises the first conflict otherwise. The rules are those of Delta on
+Spark; see docs/reference/conflicts.md.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AddedFile:
-    """A file that a winner added, as far as the rules look at it."""
+    """The fields of a file added by a winner that the rules need."""
 
     path: str
     partition_values: dict[str, str | None]
@@ -45,7 +45,7 @@ class AddedFile:
 
 @dataclass(frozen=True, slots=True)
 class RemovedFile:
-    """A file that a winner removed, as far as the rules look at it."""
+    """The fields of a file removed by a winner that the rules need."""
 
     path: str
     data_change: bool
@@ -53,7 +53,7 @@ class RemovedFile:
 
 @dataclass(frozen=True, slots=True)
 class Winner:
-    """A version that landed between the one we read and the one we want."""
+    """A version that landed after the version that our commit read."""
 
     version: int
     operation: str
@@ -69,8 +69,11 @@ class Winner:
 
 
 def isolation_of(ours: TableCommit) -> str:
-    """The level a commit runs at: rearranging rows (OPTIMIZE) conflicts only on the files it rearranges, unless rows
-    were read besides that must not have changed."""
+    """Return the isolation level of a commit.
+
+    A commit that only rearranges rows, such as OPTIMIZE, conflicts only on the files that it rearranges, unless it
+    also read rows in a serializable transaction.
+    """
     files = (*ours.changes.adds, *ours.changes.removes)
     reads_rows = ours.isolation == SERIALIZABLE and (ours.reads.whole_table or ours.reads.predicates)
     if files and not ours.changes.data_change and not ours.changes.metadata and not reads_rows:
@@ -79,19 +82,19 @@ def isolation_of(ours: TableCommit) -> str:
 
 
 def check(ours: TableCommit, winners: Sequence[Winner]) -> None:
-    """Raise the first conflict between our commit and the winners, if there is one."""
+    """Raise the first conflict between our commit and the winners."""
     for winner in winners:
         try:
             for rule in _RULES:
                 rule(ours, winner)
-            ours = _following(ours, winner)
+            ours = _follow_rearranged_files(ours, winner)
         except CommitConflict as conflict:
             conflict.actual = winners[-1].version
             raise
 
 
-def _following(ours: TableCommit, winner: Winner) -> TableCommit:
-    """Rows that we read and that a winner rearranged are in the files that it added."""
+def _follow_rearranged_files(ours: TableCommit, winner: Winner) -> TableCommit:
+    """Return our commit with reads of the files to which a winner moved rows that we read."""
     if any(not remove.data_change and remove.path in ours.reads.files for remove in winner.removes):
         moved = frozenset(add.path for add in winner.adds if not add.data_change)
         return replace(ours, reads=ours.reads | Reads(files=moved))
@@ -116,7 +119,7 @@ def _check_protocol(ours: TableCommit, winner: Winner) -> None:
         return
     check_protocol(winner.protocol, ours.state.name)
     if ours.changes.protocols:
-        raise _conflict(ProtocolChanged, "the protocol that we change was changed", ours, winner)
+        raise _conflict(ProtocolChanged, "the protocol, which this commit changes, was changed", ours, winner)
     before = ours.state.protocol
     if before is not None and features_of(before) - features_of(winner.protocol):
         raise _conflict(ProtocolChanged, "a table feature was removed", ours, winner)
@@ -130,15 +133,15 @@ def _check_metadata(ours: TableCommit, winner: Winner) -> None:
 def _check_domains(ours: TableCommit, winner: Winner) -> None:
     shared = {d.domain for d in ours.changes.domains} & winner.domains
     if shared:
-        reason = f"the metadata domain {min(shared)!r} was written"
+        reason = f"metadata domain {min(shared)!r} was written"
         raise _conflict(ConcurrentTransaction, reason, ours, winner)
 
 
 def _check_txns(ours: TableCommit, winner: Winner) -> None:
-    """Work that was applied already is found before this check; here a lower version of our application won."""
+    """Raise if a winner wrote a lower version of our application. Equal or higher versions are handled earlier."""
     shared = {t.app_id for t in ours.changes.txns} & winner.txns.keys()
     if shared:
-        reason = f"progress of the application {min(shared)!r} was recorded"
+        reason = f"the version of application {min(shared)!r} was written"
         raise _conflict(ConcurrentTransaction, reason, ours, winner)
 
 
@@ -148,18 +151,18 @@ def _check_appends(ours: TableCommit, winner: Winner) -> None:
     candidates = _candidates(ours, winner)
     if not candidates:
         return
-    if ours.reads.whole_table or _rewritten_under_us(ours, winner):
-        reason = f"rows that we should have read were added ({candidates[0].path})"
+    if ours.reads.whole_table or _assumes_replaced_rows(ours, winner):
+        reason = f"rows that this commit should have read were added ({candidates[0].path})"
         raise _conflict(ConcurrentAppend, reason, ours, winner)
     hit = first_match(candidates, ours)
     if hit is not None:
         did = "changed" if hit.path in {remove.path for remove in winner.removes} else "added"
-        reason = f"rows that our predicate may match were {did} ({hit.path})"
+        reason = f"rows that may match the predicate of this commit were {did} ({hit.path})"
         raise _conflict(ConcurrentAppend, reason, ours, winner)
 
 
 def _candidates(ours: TableCommit, winner: Winner) -> list[AddedFile]:
-    """The winner's files that may hold new rows which our isolation level must not miss."""
+    """Return the winner's files whose new rows conflict with our reads at our isolation level."""
     level = isolation_of(ours)
     if level == SNAPSHOT_ISOLATION:
         return []
@@ -168,16 +171,17 @@ def _candidates(ours: TableCommit, winner: Winner) -> list[AddedFile]:
     return [add for add in winner.adds if add.data_change]
 
 
-def _rewritten_under_us(ours: TableCommit, winner: Winner) -> bool:
-    """A schema change assumes the rows it saw; a winner that rewrote rows did so under the old schema.
+def _assumes_replaced_rows(ours: TableCommit, winner: Winner) -> bool:
+    """Return whether our new metadata conflicts with any file that the winner added or removed.
 
-    New partition columns or types assume that no file of the old ones is left: any file that was added is too many.
+    A winner that rewrote rows used the old schema. If our metadata does not fit existing files, any added file
+    conflicts.
     """
     return ours.replaces_files or (bool(ours.changes.metadata) and not winner.is_blind_append)
 
 
 def first_match(candidates: Sequence[AddedFile], ours: TableCommit) -> AddedFile | None:
-    """The first added file that one of our read predicates may match; what cannot be decided matches."""
+    """Return the first added file that one of our read predicates may match; undecided files match."""
     from deltasql.expressions.predicates import Predicate  # brings sqlglot, which is slow to import
 
     metadata = ours.state.metadata
@@ -200,8 +204,8 @@ def _bounds(
     files: Sequence[AddedFile], predicate: Predicate, schema: pa.Schema, partition_columns: Sequence[str]
 ) -> dict[ColumnPath, Bounds]:
     stats = pa.array([f.stats for f in files], pa.string())
-    wanted = {path for path in predicate.columns if path[0] not in partition_columns}
-    bounds = parse_stats(stats, schema, wanted)
+    data_columns = {path for path in predicate.columns if path[0] not in partition_columns}
+    bounds = parse_stats(stats, schema, data_columns)
     for name in partition_columns:
         values = pa.array([f.partition_values.get(name) for f in files], pa.string())
         bounds[(name,)] = partition_bounds(values, schema.field(name).type)
@@ -209,20 +213,20 @@ def _bounds(
 
 
 def _check_delete_read(ours: TableCommit, winner: Winner) -> None:
-    everything = ours.reads.whole_table or _rewritten_under_us(ours, winner)
+    everything = ours.reads.whole_table or _assumes_replaced_rows(ours, winner)
     for remove in winner.removes:
         if remove.data_change and (everything or remove.path in ours.reads.files):
-            reason = f"a file that we read was removed ({remove.path})"
+            reason = f"a file that this commit read was removed ({remove.path})"
             raise _conflict(ConcurrentDeleteRead, reason, ours, winner)
 
 
 def _check_delete_delete(ours: TableCommit, winner: Winner) -> None:
     if not ours.changes.removes:
         return
-    gone = {remove.path for remove in winner.removes}
+    removed = {remove.path for remove in winner.removes}
     for remove in ours.changes.removes:
-        if remove.path in gone:
-            reason = f"a file that we remove was removed ({remove.path})"
+        if remove.path in removed:
+            reason = f"a file that this commit removes was removed ({remove.path})"
             raise _conflict(ConcurrentDeleteDelete, reason, ours, winner)
 
 

@@ -1,4 +1,4 @@
-"""What every row of a table must satisfy: as conditions in Spark's SQL, each with the name that an error gives it."""
+"""The constraints of a table as named conditions in Spark SQL."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ _LENGTH = re.compile(r"(?:var)?char\(\s*(\d+)\s*\)")
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A condition that is true of every row. False breaks it, and so does null, as in Delta."""
+    """A named condition that must be true for every row. False and null violate it, as in Delta."""
 
     name: str
     sql: str
 
 
 def not_null(schema: Json) -> list[Constraint]:
-    """What must be there."""
+    """Return the NOT NULL constraints of a schema."""
     return list(_not_null(schema["fields"], "", ""))
 
 
 def conditions(schema: Json, checks: Mapping[str, str]) -> list[Constraint]:
-    """What else must be true of a row, but for the values of generated columns."""
-    found = [constraint for field in schema["fields"] for constraint in _of_column(field)]
-    return found + [Constraint(name, condition) for name, condition in checks.items()]
+    """Return the constraints other than NOT NULL: invariants, lengths of CHAR and VARCHAR, and CHECK constraints."""
+    of_columns = [constraint for field in schema["fields"] for constraint in _of_column(field)]
+    return of_columns + [Constraint(name, condition) for name, condition in checks.items()]
 
 
 def replacing(where: str) -> Constraint:
-    """Rows that take the place of those for which a condition is true must be such rows."""
+    """Return the constraint of an overwrite with a condition: the new rows must match the condition too."""
     return Constraint(f"overwrite where {where}", where)
 
 
 def has_generated(schema: Json) -> bool:
-    """Is there a column whose values follow from others?"""
+    """Return whether a schema has a generated column."""
     return any(GENERATED in (field.get("metadata") or {}) for field in schema["fields"])
 
 
 def quoted(name: str) -> str:
-    """A column's name in Spark's SQL."""
+    """Return a column name quoted for Spark SQL."""
     return f"`{name.replace('`', '``')}`"
 
 
@@ -60,12 +60,11 @@ def _of_column(field: Json) -> Iterator[Constraint]:
 
 
 def _invariant(text: str) -> str:
-    found = json.loads(text)
-    return str(found["expression"]["expression"])
+    return str(json.loads(text)["expression"]["expression"])
 
 
 def _not_null(fields: list[Json], parent: str, path: str) -> Iterator[Constraint]:
-    """NOT NULL columns; a field is only asked of a struct that is there."""
+    """Yield NOT NULL constraints. A field of a struct is only checked where the struct is not null."""
     for field in fields:
         sql = f"{parent}{quoted(field['name'])}"
         name = f"{path}{field['name']}"

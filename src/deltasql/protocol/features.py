@@ -1,4 +1,4 @@
-"""Table features: what a protocol asks for, whether this release knows it, which protocol a new table needs."""
+"""Table features: those of a protocol, those that this release supports, and the protocol that a table needs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,19 @@ from deltasql.protocol.schema_rules import has_required_fields, schema_metadata_
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """A table feature: does it bind readers, and which legacy protocol versions imply it."""
+    """A table feature.
+
+    Attributes:
+        reads: Whether readers must support it too, not only writers.
+        legacy_reader: The reader version that implies it, if there is one.
+        legacy_writer: The writer version that implies it, if there is one.
+        supported: Whether this release supports it.
+    """
 
     reads: bool
     legacy_reader: int | None = None
     legacy_writer: int | None = None
-    known: bool = True
+    supported: bool = True
 
 
 FEATURES: Mapping[str, Feature] = {
@@ -27,8 +34,8 @@ FEATURES: Mapping[str, Feature] = {
     "checkConstraints": Feature(False, None, 3),
     "changeDataFeed": Feature(False, None, 4),
     "generatedColumns": Feature(False, None, 4),
-    "columnMapping": Feature(True, 2, 5, known=False),
-    "identityColumns": Feature(False, None, 6, known=False),
+    "columnMapping": Feature(True, 2, 5, supported=False),
+    "identityColumns": Feature(False, None, 6, supported=False),
     "deletionVectors": Feature(True),
     "timestampNtz": Feature(True),
     "domainMetadata": Feature(False),
@@ -41,32 +48,32 @@ FEATURES: Mapping[str, Feature] = {
     "clustering": Feature(False),
     "deltasqlFence": Feature(False),
 }
-"""The features that are known by name. Those with `known=False`, and all others, are refused."""
+"""All features with their legacy versions. Features that are not listed are rejected."""
 
 MAX_READER, MAX_WRITER = 3, 7
 
 
 def check_protocol(protocol: Protocol, table: str) -> None:
-    """Refuse a protocol that is malformed, or that asks for what this release does not know."""
+    """Raise if a protocol is malformed or requires a feature that this release does not support."""
     reader, writer = protocol.min_reader_version, protocol.min_writer_version
     for name, value in (("min_reader_version", reader), ("min_writer_version", writer)):
         if type(value) is not int or value < 1:
             raise ValidationError(
-                f"table {table}: protocol {name} must be a whole number from 1 on, got {value!r}",
+                f"table {table}: protocol {name} must be a whole number from 1, got {value!r}",
                 table=table,
                 value=value,
             )
     if reader > MAX_READER or writer > MAX_WRITER:
         raise UnsupportedFeature(
-            f"table {table}: protocol ({reader}, {writer}) is newer than this release of deltasql knows, "
-            f"({MAX_READER}, {MAX_WRITER}) at most: upgrade deltasql, or write a lower protocol",
+            f"table {table}: protocol ({reader}, {writer}) is not supported: this release of deltasql supports up to "
+            f"({MAX_READER}, {MAX_WRITER}); upgrade deltasql, or use a lower protocol",
             table=table,
         )
     _check_lists(protocol, table)
     unknown = unsupported(features_of(protocol))
     if unknown:
         raise UnsupportedFeature(
-            f"table {table}: the protocol asks for {', '.join(unknown)}, which this release of deltasql does not "
+            f"table {table}: the protocol requires {', '.join(unknown)}, which this release of deltasql does not "
             f"support: upgrade deltasql, or leave the feature out",
             features=unknown,
             table=table,
@@ -74,11 +81,11 @@ def check_protocol(protocol: Protocol, table: str) -> None:
 
 
 def check_readable(protocol: Protocol, table: str) -> None:
-    """Refuse a protocol whose rows cannot be read right without knowing what this release does not know."""
+    """Raise if a protocol requires readers to support a feature that this release does not support."""
     if protocol.min_reader_version > MAX_READER:
         raise UnsupportedFeature(
-            f"table {table}: the protocol asks readers for version {protocol.min_reader_version}, and this release of "
-            f"deltasql knows {MAX_READER} at most: upgrade deltasql",
+            f"table {table}: reader version {protocol.min_reader_version} is not supported: this release of deltasql "
+            f"supports up to {MAX_READER}; upgrade deltasql",
             table=table,
         )
     implied = {
@@ -89,25 +96,25 @@ def check_readable(protocol: Protocol, table: str) -> None:
     unknown = unsupported({*(protocol.reader_features or ()), *implied})
     if unknown:
         raise UnsupportedFeature(
-            f"table {table}: the protocol asks readers for {', '.join(unknown)}, which this release of deltasql does "
-            f"not support: upgrade deltasql",
+            f"table {table}: the protocol requires readers to support {', '.join(unknown)}, which this release of "
+            f"deltasql does not support: upgrade deltasql",
             features=unknown,
             table=table,
         )
 
 
 def unsupported(features: Collection[str]) -> tuple[str, ...]:
-    """Those of the features that this release refuses."""
-    return tuple(sorted(f for f in features if f not in FEATURES or not FEATURES[f].known))
+    """Return the features that this release does not support."""
+    return tuple(sorted(f for f in features if f not in FEATURES or not FEATURES[f].supported))
 
 
 def _check_lists(protocol: Protocol, table: str) -> None:
     reader, writer = protocol.min_reader_version, protocol.min_writer_version
     problem = None
     if (reader == MAX_READER) != (protocol.reader_features is not None):
-        problem = f"reader_features go with min_reader_version {MAX_READER}, and only with it"
+        problem = f"reader_features must be given with min_reader_version {MAX_READER} and only then"
     elif (writer == MAX_WRITER) != (protocol.writer_features is not None):
-        problem = f"writer_features go with min_writer_version {MAX_WRITER}, and only with it"
+        problem = f"writer_features must be given with min_writer_version {MAX_WRITER} and only then"
     elif reader == MAX_READER and writer != MAX_WRITER:
         problem = f"min_reader_version {MAX_READER} needs min_writer_version {MAX_WRITER}"
     else:
@@ -119,16 +126,16 @@ def _check_lists(protocol: Protocol, table: str) -> None:
 
 
 def check_change(old: Protocol | None, new: Protocol, table: str) -> None:
-    """Refuse a protocol that takes back what the table already asks for."""
+    """Raise if a new protocol lowers a version or drops a feature of the current one."""
     if old is None:
         return
     lower = new.min_reader_version < old.min_reader_version or new.min_writer_version < old.min_writer_version
     dropped = features_of(old) - features_of(new)
     if lower or dropped:
-        what = f"drops {', '.join(sorted(dropped))}" if dropped else "lowers the versions"
+        problem = f"drops {', '.join(sorted(dropped))}" if dropped else "lowers a version"
         raise ValidationError(
-            f"table {table}: the protocol change from {_pair(old)} to {_pair(new)} {what}, "
-            f"but a protocol only grows: keep what the table has and add to it",
+            f"table {table}: the protocol change from {_pair(old)} to {_pair(new)} {problem}, "
+            f"but a protocol only grows: keep its versions and features",
             table=table,
             value=new,
         )
@@ -139,7 +146,7 @@ def _pair(protocol: Protocol) -> str:
 
 
 def features_of(protocol: Protocol) -> frozenset[str]:
-    """The features a protocol asks for, whether it lists them or implies them by its versions."""
+    """Return the features that a protocol lists or implies by its versions."""
     listed = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
     implied = {
         name
@@ -150,13 +157,13 @@ def features_of(protocol: Protocol) -> frozenset[str]:
 
 
 def needed_features(properties: TableProperties, schema_string: str) -> frozenset[str]:
-    """The features that properties and a schema switch on."""
+    """Return the features that a table with these properties and this schema needs."""
     field_metadata = schema_metadata_keys(schema_string)
     needed = set(properties.enabled_features)
     if "timestamp_ntz" in schema_types(schema_string):
         needed.add("timestampNtz")
     if has_required_fields(schema_string) or "delta.invariants" in field_metadata:
-        needed.add("invariants")  # Spark does not read a table of listed features that leaves this one out
+        needed.add("invariants")  # Spark rejects a table with listed features that does not list this one
     if "delta.generationExpression" in field_metadata:
         needed.add("generatedColumns")
     if "CURRENT_DEFAULT" in field_metadata:
@@ -165,7 +172,7 @@ def needed_features(properties: TableProperties, schema_string: str) -> frozense
 
 
 def grown(protocol: Protocol | None, needed: Collection[str], table: str) -> Protocol | None:
-    """The protocol that a table needs for some features; None if the one that it has is enough."""
+    """Return the protocol with the needed features, or None if the current protocol has them all."""
     known = features_of(protocol) if protocol else frozenset()
     new = set(needed) - known
     if protocol is not None and not new:
@@ -181,7 +188,7 @@ def grown(protocol: Protocol | None, needed: Collection[str], table: str) -> Pro
 
 
 def protocol_for(needed: Collection[str]) -> Protocol:
-    """The lowest protocol that carries these features: the one most readers accept."""
+    """Return the lowest protocol with these features, which most readers accept."""
     features = [FEATURES[name] for name in needed]
     if all(feature.legacy_writer for feature in features):
         return Protocol(

@@ -1,8 +1,8 @@
-"""Partition values as a reader needs them: from Delta's texts to plain values, without a time zone to depend on.
+"""Partition values: from the texts in the log to typed values, independent of any time zone.
 
-Dates become days and timestamps microseconds since 1970, decimals their exact text, bytes bytes. A time without a
-zone means UTC, and the empty text is null, as the protocol says. A text that is no value of its type is refused:
-reading it as null would lose rows without a word.
+Dates become days and timestamps microseconds since 1970, decimals their exact text. A time without a zone is UTC, and
+the empty text is null, as the protocol says. A text that is not a value of its type is rejected: reading it as null
+would silently lose rows.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from deltasql.protocol.schema import primitive_name
 Stored = None | bool | int | float | str | bytes
 
 _DECIMAL_TYPE = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
-_COUNTED = {"date": pa.int32(), "timestamp": pa.int64(), "timestamp_ntz": pa.int64()}
+_AS_INTEGERS = {"date": pa.int32(), "timestamp": pa.int64(), "timestamp_ntz": pa.int64()}
 _BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 
 
 def partition_value(kind: str, text: str | None, *, table: str, column: str) -> Stored:
-    """The value that Delta's text stands for in a column of this type."""
+    """Return the value of a partition text in a column of this type; raise ValidationError if it is invalid."""
     try:
         return _stored(kind, text)
     except ValueError:
         raise ValidationError(
-            f"table {table}: partition column {column!r} is {kind}, and a file has the value {text!r}, which is none: "
-            f"remove the file and add it again with its right value",
+            f"table {table}: partition column {column!r}: invalid {kind} value {text!r}: remove the file and add it "
+            f"again with the correct value",
             table=table,
             value=text,
         ) from None
@@ -50,11 +50,11 @@ def partition_value(kind: str, text: str | None, *, table: str, column: str) -> 
 
 @lru_cache(maxsize=4096)
 def partition_scalar(text: str | None, type: pa.DataType) -> pa.Scalar:
-    """The same in Arrow's words; ValueError if the text is no value of the type."""
+    """Return the value of a partition text as an Arrow scalar; raise ValueError if it is invalid."""
     kind = primitive_name(type) or ""
     value = _stored(kind, text)
-    if value is not None and kind in _COUNTED:
-        return scalar_of(value, _COUNTED[kind]).cast(type)
+    if value is not None and kind in _AS_INTEGERS:
+        return scalar_of(value, _AS_INTEGERS[kind]).cast(type)
     return scalar_of(Decimal(value) if kind.startswith("decimal") and isinstance(value, str) else value, type)
 
 

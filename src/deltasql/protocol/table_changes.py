@@ -1,4 +1,4 @@
-"""What one transaction does to one table: its actions by kind, what it read, and under which rules it commits."""
+"""The part of a transaction in one table: its actions by kind, its reads, and the state that it is based on."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _WIDENING = {"typeWidening", "typeWidening-preview"}
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The actions of a commit, by kind, each kind in the order given."""
+    """The actions of a commit by kind, each kind in the given order."""
 
     adds: tuple[Add, ...] = ()
     removes: tuple[Remove, ...] = ()
@@ -48,54 +48,53 @@ class Changes:
 
     @classmethod
     def of(cls, actions: Iterable[Action], table: str) -> Changes:
-        """Sort actions by kind; anything that is not an action is refused."""
+        """Group actions by kind; raise ValidationError for a value that is not an action."""
         if isinstance(actions, Action):
             raise ValidationError(
-                f"table {table}: stage a list of actions, as in [{type(actions).__name__}(…)]", table=table
+                f"table {table}: actions must be a list, as in [{type(actions).__name__}(…)]", table=table
             )
         given: tuple[Any, ...] = tuple(actions)
         kinds = set(map(type, given))
         for kind in kinds - _FIELDS.keys():
-            position = next(n for n, action in enumerate(given) if type(action) is kind)
+            index = next(n for n, action in enumerate(given) if type(action) is kind)
             raise ValidationError(
-                f"table {table}: action {position} is a {kind.__name__}, not one of "
+                f"table {table}: action {index} is a {kind.__name__}, not one of "
                 f"{', '.join(known.__name__ for known in _FIELDS)}",
                 table=table,
-                value=given[position],
+                value=given[index],
             )
-        sorted_out: dict[str, Any] = {_FIELDS[kind]: given for kind in kinds}
+        by_field: dict[str, Any] = {_FIELDS[kind]: given for kind in kinds}
         if len(kinds) > 1:
-            sorted_out = {_FIELDS[kind]: tuple([a for a in given if type(a) is kind]) for kind in kinds}
-        return cls(**sorted_out)
+            by_field = {_FIELDS[kind]: tuple([a for a in given if type(a) is kind]) for kind in kinds}
+        return cls(**by_field)
 
     def merge(self, later: Changes) -> Changes:
-        """These actions followed by others for the same table."""
+        """Return these actions followed by later ones for the same table."""
         return Changes(*(getattr(self, name) + getattr(later, name) for name in _FIELDS.values()))
 
     def followed_by(self, later: Changes) -> Changes:
-        """The same for statements that come one after the other: a file that was added, and is removed now, was never
-        there."""
-        gone = {_identity(r) for r in later.removes} & set(map(_identity, self.adds)) if later.removes else ()
-        if not gone:
+        """Merge the changes of a later statement; drop files that these changes add and the later ones remove."""
+        dropped = {_identity(r) for r in later.removes} & set(map(_identity, self.adds)) if later.removes else ()
+        if not dropped:
             return self.merge(later)
-        ours = replace(self, adds=tuple(add for add in self.adds if _identity(add) not in gone))
-        theirs = replace(later, removes=tuple(r for r in later.removes if _identity(r) not in gone))
+        ours = replace(self, adds=tuple(add for add in self.adds if _identity(add) not in dropped))
+        theirs = replace(later, removes=tuple(r for r in later.removes if _identity(r) not in dropped))
         return ours.merge(theirs)
 
     def of_adds(self, name: str) -> list[Any]:
-        """One field of all adds. Taken once: a commit may hold 100,000 files, and many checks look at each field."""
+        """Return one field of all adds; cached, because many checks read each field of up to 100,000 files."""
         if name not in self._columns:
             self._columns[name] = list(map(attrgetter(name), self.adds))
         return self._columns[name]
 
     @property
     def num_files(self) -> int:
-        """How many file actions this commit holds."""
+        """Return the number of file actions."""
         return len(self.adds) + len(self.removes) + len(self.cdc)
 
     @property
     def data_change(self) -> bool:
-        """Does any file action change rows, rather than rearrange them?"""
+        """Return whether any file action changes rows, rather than only rearranging them."""
         return True in self.of_adds("data_change") or any(r.data_change for r in self.removes)
 
 
@@ -112,13 +111,19 @@ _FIELDS: dict[type[Action], str] = {
 
 
 def _identity(file: Add | Remove) -> tuple[str, str | None]:
-    """To Delta's readers, a path with another deletion vector is another file."""
+    """Return what identifies a file: the same path with another deletion vector is another file."""
     return file.path, file.deletion_vector.unique_id if file.deletion_vector else None
 
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """What a transaction read of a table: decides which winners it must give way to."""
+    """The reads of a transaction in one table, which decide the concurrent commits that conflict with it.
+
+    Attributes:
+        predicates: Conditions in Spark SQL for the rows that were read.
+        files: The paths of the files that were read.
+        whole_table: Whether all rows were read.
+    """
 
     predicates: tuple[str, ...] = ()
     files: frozenset[str] = frozenset()
@@ -137,7 +142,10 @@ class Reads:
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """The head of a table as a writer saw it: what its actions are validated against."""
+    """The latest version of a table when a writer read it. Its actions are validated against this state.
+
+    `shape_version` is the last version that changed the metadata or the protocol.
+    """
 
     table_key: int
     table_id: str
@@ -148,11 +156,10 @@ class TableState:
     location: str = ""
     num_files: int = 0
     shape_version: int = -1
-    """The last version that changed metadata or protocol: those of this state hold from there on."""
 
 
 def misfit(changes: Changes, state: TableState) -> str | None:
-    """Why the files that are in the table cannot be read under new metadata: other partition columns, other types."""
+    """Return why the files of the table do not fit the new metadata, or None if they fit."""
     if state.metadata is None or not changes.metadata:
         return None
     before, after = state.metadata, changes.metadata[0]
@@ -168,7 +175,7 @@ def misfit(changes: Changes, state: TableState) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class NewTable:
-    """Where a table that a transaction creates will be known and kept."""
+    """The name and location of a table that a transaction creates."""
 
     namespace: str
     name: str
@@ -179,8 +186,8 @@ class NewTable:
 class TableCommit:
     """One table's part of a transaction, ready to commit.
 
-    `expected_version` makes it strict: exactly that version or a conflict. Otherwise winners after `state.version`
-    are examined and the commit is rebased on them where the rules allow it.
+    With `expected_version`, the commit creates exactly that version or fails. Otherwise, versions that landed after
+    `state.version` are checked for conflicts, and the commit is rebased on them if there are none.
     """
 
     state: TableState
@@ -192,23 +199,23 @@ class TableCommit:
 
     @property
     def is_check(self) -> bool:
-        """Was the table only read? Then it takes part in the conflict check, and gets no version."""
+        """Return whether the table was only read: then conflicts are checked, and no version is created."""
         return not self.changes.infos
 
     @property
     def replaces_files(self) -> bool:
-        """Does its metadata fit none of the files before it, so that every file must be one of its own?"""
+        """Return whether the new metadata does not fit existing files, so that the commit must replace all of them."""
         return misfit(self.changes, self.state) is not None
 
     @property
     def in_commit_timestamp(self) -> bool:
-        """Does the log carry the time of this commit?"""
+        """Return whether the commit gets an in-commit timestamp."""
         metadata = self.changes.metadata[0] if self.changes.metadata else self.state.metadata
         return metadata is not None and metadata.table_properties.in_commit_timestamps
 
     @property
     def is_blind_append(self) -> bool:
-        """Only adds, and nothing was read."""
+        """Return whether the commit only adds files and read nothing."""
         c = self.changes
         return bool(c.adds) and not (self.reads or c.removes or c.metadata or c.protocols)
 
@@ -219,7 +226,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class LoggedCommit:
-    """One version of a table, as the log in the database has it."""
+    """One version of a table, as stored in the database."""
 
     version: int
     committed_at: datetime
@@ -235,12 +242,12 @@ class LoggedCommit:
 
 
 def with_tables(info: Mapping[str, Any], tables: Mapping[str, int] | None) -> Mapping[str, Any]:
-    """Commit information that tells the versions of all tables which were committed together."""
+    """Return commit information with the version of each table of a multi-table commit."""
     return info if tables is None else {**info, "txnTables": dict(tables)}
 
 
 def epoch_millis(moment: datetime) -> int:
-    """A moment as Delta writes times: whole milliseconds, rounded down."""
+    """Return a time in whole milliseconds since 1970, rounded down, as Delta writes it."""
     return (moment - _EPOCH) // _MILLISECOND
 
 
@@ -250,15 +257,15 @@ class PartitionLookup(typing.Protocol):
     columns: tuple[str, ...]
 
     def values(self, column: str, keys: pa.ChunkedArray) -> pa.Array:
-        """The serialised values of one partition column for files with these keys."""
+        """Return the texts of one partition column for files with these keys."""
 
     def distinct(self) -> Mapping[str, pa.Array]:
-        """The serialised values of each partition column, one per partition."""
+        """Return the texts of each partition column, one per partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableContents:
-    """A table at a version. Files come in batches: there may be millions."""
+    """The contents of a table at a version. Files come in batches because there may be millions."""
 
     version: int
     protocol: Protocol
@@ -268,4 +275,4 @@ class TableContents:
     partitions: PartitionLookup
     files: Callable[[], Iterator[pa.RecordBatch]]
     tombstones: Callable[[int], Iterator[pa.RecordBatch]]
-    """The files that were removed after a moment, in milliseconds, and are still gone."""
+    """Return the removed files whose removal is later than a time in milliseconds."""

@@ -1,7 +1,7 @@
-"""Is a commit legal? Decided from its actions and the table's head alone, before any lock.
+"""Validation of a commit from its actions and the table's state, before any lock.
 
-The checks run over whole columns of a commit (all paths, all sizes), because a commit may hold 100,000 files; only
-once a column is known to hold a fault is the offending action looked for.
+The checks run over all values of a field at once, because a commit may have 100,000 files. The invalid action is only
+searched for when a check fails.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from deltasql.protocol.features import (
     needed_features,
 )
 from deltasql.protocol.file_paths import check_paths, check_unicode
-from deltasql.protocol.properties import IN_COMMIT_TIMESTAMPS
-from deltasql.protocol.schema import arrow_schema
+from deltasql.protocol.properties import CHANGE_DATA_FEED, IN_COMMIT_TIMESTAMPS
+from deltasql.protocol.schema import arrow_schema, primitive_name
 from deltasql.protocol.schema_rules import validate_schema
 from deltasql.protocol.table_changes import Changes, TableState, misfit
 
@@ -36,7 +36,7 @@ _MAX_INT64 = 2**63 - 1
 
 
 def validate(changes: Changes, state: TableState) -> None:
-    """Raise for the first rule that the commit breaks."""
+    """Raise for the first rule that a commit violates."""
     table = state.name
     _check_counts(changes, table)
     _check_protocol(changes, state)
@@ -57,7 +57,7 @@ def _check_counts(changes: Changes, table: str) -> None:
         ("commitInfo", changes.infos),
     ):
         if len(values) > 1:
-            _fail(table, f"a commit holds at most one {what} action, got {len(values)}", values)
+            _fail(table, f"a commit must have at most one {what} action, got {len(values)}", values)
     _check_unique("txn action per application id", (t.app_id for t in changes.txns), table)
     _check_unique("domainMetadata action per domain", (d.domain for d in changes.domains), table)
 
@@ -65,7 +65,7 @@ def _check_counts(changes: Changes, table: str) -> None:
 def _check_unique(what: str, keys: Iterable[str], table: str) -> None:
     for key, count in Counter(keys).items():
         if count > 1:
-            _fail(table, f"a commit holds at most one {what}, got {count} for {key!r}", key)
+            _fail(table, f"a commit must have at most one {what}, got {count} for {key!r}", key)
 
 
 def _check_protocol(changes: Changes, state: TableState) -> None:
@@ -75,7 +75,7 @@ def _check_protocol(changes: Changes, state: TableState) -> None:
     elif state.protocol is not None:
         check_protocol(state.protocol, state.name)
     if state.version < 0 and not (changes.protocols and changes.metadata):
-        _fail(state.name, "version 0 must hold a protocol and a metaData action", None)
+        _fail(state.name, "version 0 must have a protocol and a metaData action", None)
 
 
 def _check_metadata(changes: Changes, state: TableState) -> None:
@@ -86,7 +86,7 @@ def _check_metadata(changes: Changes, state: TableState) -> None:
         if metadata.format.provider != "parquet":
             _fail(
                 state.name,
-                f"a Delta table holds Parquet files, got format {metadata.format.provider!r}",
+                f"the file format must be parquet, got {metadata.format.provider!r}",
                 metadata.format.provider,
             )
         validate_schema(metadata.schema_string, metadata.partition_columns, state.name)
@@ -96,38 +96,46 @@ def _check_metadata(changes: Changes, state: TableState) -> None:
 
 
 def _check_feed(metadata: Metadata, table: str) -> None:
-    """Changes of rows have columns of their own."""
+    """Raise if a column of a table with a change data feed has a reserved name."""
     for name in arrow_schema(metadata.schema_string).names if metadata.table_properties.change_data_feed else ():
         if name.lower() in CHANGE_COLUMNS:
-            _fail(table, f"the column {name!r} is one of the change data feed's: rename it, or leave the feed", name)
+            _fail(
+                table,
+                f"column {name!r} is reserved for the change data feed: rename it, or turn {CHANGE_DATA_FEED} off",
+                name,
+            )
 
 
 def _check_features(metadata: Metadata, changes: Changes, state: TableState) -> None:
-    """Properties and columns that switch a feature on need a protocol that has it: readers refuse the table else."""
+    """Raise if the metadata needs a feature that the protocol does not have: readers would reject the table."""
     for feature in sorted(needed_features(metadata.table_properties, metadata.schema_string)):
-        _require(feature, "what the metadata switches on", changes, state)
+        _require(feature, "the metadata", changes, state)
 
 
 def _check_fits(metadata: Metadata, changes: Changes, state: TableState) -> None:
-    """Live files stay as they were written, so metadata that does not fit them needs every file to be written anew."""
+    """Raise if new metadata does not fit the files that the commit does not replace."""
     if state.metadata is not None and metadata.id != state.metadata.id:
         _fail(
             state.name,
-            f"the metaData id is the table's for good: {state.metadata.id!r}, and the commit gives {metadata.id!r}",
+            f"the metaData id must not change from {state.metadata.id!r} to {metadata.id!r}",
             metadata.id,
         )
     stamped = metadata.table_properties.in_commit_timestamps
     if state.metadata is not None and stamped and not state.metadata.table_properties.in_commit_timestamps:
         _fail(
             state.name,
-            f"{IN_COMMIT_TIMESTAMPS} is set when a table is created: readers look for the times of all versions, and "
-            f"those before have none",
+            f"{IN_COMMIT_TIMESTAMPS} can only be set when a table is created: earlier versions would have no in-commit "
+            f"timestamps",
             metadata.configuration,
         )
     problem = misfit(changes, state)
     if problem is not None and len(changes.removes) != state.num_files:
-        stay = state.num_files - len(changes.removes)
-        _fail(state.name, f"{problem}, but {stay} files stay: rewrite the whole table in the same commit", metadata)
+        carried_over = state.num_files - len(changes.removes)
+        _fail(
+            state.name,
+            f"{problem}, but {carried_over} files are not replaced: rewrite the whole table in the same commit",
+            metadata,
+        )
 
 
 def _check_text(table: str, what: str, value: Any) -> None:
@@ -168,7 +176,7 @@ def _check_paths(changes: Changes, table: str) -> None:
             _fail(table, f"the path of {what} must be a string, got {bad!r}", bad)
         if len(set(paths)) != len(paths):
             path, count = Counter(paths).most_common(1)[0]
-            _fail(table, f"a commit holds at most one {what} per path, got {count} for {path!r}", path)
+            _fail(table, f"a commit must have at most one {what} per path, got {count} for {path!r}", path)
         check_paths(paths, table, change_data=what == "cdc")
 
 
@@ -196,17 +204,17 @@ def _check_flags(changes: Changes, table: str) -> None:
     if not all_of(added, bool) or not all_of(removed, bool):
         _fail(table, "data_change must be True or False", None)
     if any(c.data_change for c in changes.cdc):
-        _fail(table, "data_change of a cdc file must be False: the change is counted by its data files", True)
+        _fail(table, "data_change of a cdc file must be False", True)
     if not removed and False in added:
         _fail(
             table,
-            "adds with data_change=False rearrange rows, so the commit must remove the files they came from",
+            "adds with data_change=False only rearrange rows, so the commit must also remove files",
             False,
         )
 
 
 def all_of(values: Iterable[Any], kind: type) -> bool:
-    """Is every value exactly of this type? (True is not an int here.)"""
+    """Return whether every value has exactly this type; True is not an int."""
     return set(map(type, values)) <= {kind}
 
 
@@ -223,12 +231,12 @@ def _check_partition_values(
                 _check_partition_type(column, frozenset(v for v in distinct if v is not None), metadata, table)
             return
     except KeyError:
-        pass  # the search below names the file
+        pass  # the loop below names the file
     for file in files:
         if file.partition_values.keys() != set(columns):
             _fail(
                 table,
-                f"file {file.path!r} gives partition values for {sorted(file.partition_values)}, the table is "
+                f"file {file.path!r} has partition values for {sorted(file.partition_values)}, but the table is "
                 f"partitioned by {sorted(columns)}: give exactly one value per partition column, None for null",
                 file.path,
             )
@@ -240,27 +248,27 @@ def _check_partition_value(column: str, value: Any, table: str) -> None:
     if value is not None and (type(value) is not str or not value or "\x00" in value):
         _fail(
             table,
-            f"the value of partition column {column!r} must be a non-empty string as Delta serialises it, or None "
-            f"for null; got {value!r}",
+            f"the value of partition column {column!r} must be a non-empty string in Delta's text form, or None "
+            f"for null, got {value!r}",
             value,
         )
 
 
 def _check_partition_type(column: str, values: frozenset[str], metadata: Metadata | None, table: str) -> None:
-    """Readers fail on a whole number, a date or a truth value that cannot be read; the other types have many forms."""
+    """Raise for an invalid whole number, date or boolean, on which readers fail. Other types have many text forms."""
     kind = arrow_schema(metadata.schema_string).field(column).type if metadata else pa.null()
     if not (pa.types.is_integer(kind) or pa.types.is_date(kind) or pa.types.is_boolean(kind)):
         return
-    for value in _unreadable(kind, values):
-        _fail(table, f"partition column {column!r} is {kind}, and {value!r} is none", value)
+    for value in _invalid_texts(kind, values):
+        _fail(table, f"partition column {column!r}: invalid {primitive_name(kind)} value {value!r}", value)
 
 
 @lru_cache(maxsize=256)
-def _unreadable(kind: pa.DataType, values: frozenset[str]) -> list[str]:
-    """The values that are none of their type. Remembered: most commits go to the partitions of the one before."""
-    ordered = sorted(values)
-    readable = partition_bounds(pa.array(ordered, pa.string()), kind).min
-    return [v for v, read in zip(ordered, readable, strict=True) if not read.is_valid and not _FAR_DATE.fullmatch(v)]
+def _invalid_texts(kind: pa.DataType, values: frozenset[str]) -> list[str]:
+    """Return the texts that are not values of the type; cached, because commits often have the same partitions."""
+    texts = sorted(values)
+    parsed = partition_bounds(pa.array(texts, pa.string()), kind).min
+    return [t for t, value in zip(texts, parsed, strict=True) if not value.is_valid and not _FAR_DATE.fullmatch(t)]
 
 
 def _check_texts(changes: Changes, table: str) -> None:
@@ -268,7 +276,7 @@ def _check_texts(changes: Changes, table: str) -> None:
     stats += [r.stats for r in changes.removes if r.stats is not None]
     if not all_of(stats, str):
         bad = next(s for s in stats if type(s) is not str)
-        _fail(table, f"stats must be a JSON string, got {type(bad).__name__}: json.dumps() it", bad)
+        _fail(table, f"stats must be a JSON string, got {type(bad).__name__}: use json.dumps()", bad)
     if not stats:
         return
     try:
@@ -291,13 +299,13 @@ def _check_stats(text: str, table: str) -> None:
     try:
         msgspec.json.decode(text, type=_StatsHead)
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
-        _fail(table, f"stats must hold a JSON object, got {text[:120]!r} ({error})", text)
+        _fail(table, f"stats must be a JSON object, got {text[:120]!r} ({error})", text)
     if "\x00" in text:
-        _fail(table, "stats must not hold NUL characters", text)
+        _fail(table, "stats must not contain NUL characters", text)
 
 
 def _check_pairs(changes: Changes, table: str) -> None:
-    """One path may be removed and added at once only to give it another deletion vector."""
+    """Raise if a path is removed and added with the same deletion vector."""
     removed = {r.path: r for r in changes.removes}
     if not removed:
         return
@@ -306,8 +314,8 @@ def _check_pairs(changes: Changes, table: str) -> None:
         if remove is not None and _vector(add) == _vector(remove):
             _fail(
                 table,
-                f"path {add.path!r} is both added and removed with the same deletion vector: readers disagree "
-                f"about such a commit; write the new file under a new name",
+                f"path {add.path!r} is both added and removed with the same deletion vector, which readers "
+                f"interpret differently: write the new file under a new name",
                 add.path,
             )
 
@@ -350,7 +358,7 @@ def _require(feature: str, what: str, changes: Changes, state: TableState) -> No
     protocol = changes.protocols[0] if changes.protocols else state.protocol
     if protocol is None or feature not in features_of(protocol):
         raise UnsupportedFeature(
-            f"table {state.name}: {what} needs the table feature {feature}: list it in the protocol first",
+            f"table {state.name}: {what} needs the table feature {feature}: add it to the protocol first",
             features=(feature,),
             table=state.name,
         )
