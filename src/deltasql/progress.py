@@ -1,4 +1,4 @@
-"""Progress of long work, for those who watch: on a terminal, and from its second second on."""
+"""Show the progress of operations that take longer than a second, on a terminal or as lines of text."""
 
 from __future__ import annotations
 
@@ -13,15 +13,20 @@ if TYPE_CHECKING:
 
 AUTO, ON, OFF = "auto", "on", "off"
 DELAY = 1.0
-LINE_EVERY = 10.0
+LINE_INTERVAL = 10.0
 
 Report = Callable[[str, int, int | None], None]
-"""What was done, how much of it, and of how much: `report("3 files", 3, None)`."""
+"""Called with a text, the amount done and the total, if known: `report("3 files", 3, None)`."""
 
 
 @contextmanager
 def show_progress(mode: str, title: str) -> Iterator[Report | None]:
-    """What to report to; None if nobody watches."""
+    """Yield the function to report progress to; None if progress is not shown.
+
+    Args:
+        mode: `auto` for terminals only, `on` or `off`.
+        title: The operation, as shown before the progress.
+    """
     stream = sys.stderr
     if mode == OFF or (mode == AUTO and not _is_terminal(stream)):
         yield None
@@ -34,23 +39,23 @@ def show_progress(mode: str, title: str) -> Iterator[Report | None]:
 
 
 def count_files(files: int) -> str:
-    """A number of files in words."""
+    """Return a number of files as text."""
     return f"{files:,} file" if files == 1 else f"{files:,} files"
 
 
 class _Bar:
-    """A bar that goes away when the work is done. Short work never shows it."""
+    """A progress bar that disappears at the end. Short operations never show it."""
 
     def __init__(self, title: str, stream: TextIO) -> None:
         self._title = title
         self._stream = stream
-        self._begin = time.monotonic()
+        self._start = time.monotonic()
         self._shown: Progress | None = None
         self._task: Any = None
 
     def report(self, text: str, done: int, total: int | None) -> None:
         if self._shown is None:
-            if time.monotonic() - self._begin < DELAY:
+            if time.monotonic() - self._start < DELAY:
                 return
             self._show()
         if self._shown is not None:
@@ -73,7 +78,7 @@ class _Bar:
 
 
 class _Lines:
-    """A line now and then, where a bar would leave its control characters."""
+    """A line of text at intervals, for output that is no terminal."""
 
     def __init__(self, title: str, stream: TextIO) -> None:
         self._title = title
@@ -90,7 +95,7 @@ class _Lines:
     def _print(self) -> None:
         if self._last is not None:
             print(self._last, file=self._stream, flush=True)
-        self._next, self._last = time.monotonic() + LINE_EVERY, None
+        self._next, self._last = time.monotonic() + LINE_INTERVAL, None
 
     def close(self) -> None:
         self._print()
@@ -101,5 +106,5 @@ def _is_terminal(stream: TextIO | None) -> bool:
 
 
 def _is_notebook() -> bool:
-    """Does this run in a kernel of Jupyter's?"""
+    """Return whether the process is a Jupyter kernel."""
     return "ipykernel" in sys.modules

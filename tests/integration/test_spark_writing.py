@@ -331,7 +331,7 @@ def test_workers_of_another_python_are_named(
     table = make_table(schema="id BIGINT, part STRING", partition_by=["part"])
     venv.create(tmp_path / "other")
     monkeypatch.setattr(spark.sparkContext, "pythonExec", str(tmp_path / "other" / "bin" / "python"))
-    with pytest.raises(deltasql.UsageError, match=r"workers have no \w+: .* os\.environ\['PYSPARK_PYTHON'\] = "):
+    with pytest.raises(deltasql.UsageError, match=r"workers cannot import \w+, .* os\.environ\['PYSPARK_PYTHON'\] = "):
         table.append(spark.range(1).selectExpr("id", "'a' AS part"))
     assert table.version == 0
 

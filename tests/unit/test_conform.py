@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltasql.engines.arrow.read.conform import Misfit, Places, conform
+from deltasql.engines.arrow.read.conform import FieldIndex, Misfit, conform
 
 INNER = pa.struct([("x", pa.int32()), ("t", pa.string())])
 LONGER = pa.struct(
@@ -86,8 +86,8 @@ def test_buffers_are_shared() -> None:
         (pa.array([{"x": "1"}]), pa.struct([("x", pa.int64())]), r"column 'c\.x' is string in the file and int64"),
         (pa.array([["1"]]), pa.list_(pa.int64()), r"column 'c\.element' is string"),
         (pa.array([[("k", "1")]], pa.map_(pa.string(), pa.string())), pa.map_(pa.string(), pa.int64()), r"c\.value"),
-        (pa.array([b"\xff"]), pa.string(), "not all of it is string"),
-        (pa.array([1], pa.timestamp("ns", "UTC")), pa.timestamp("us", "UTC"), "not all of it is timestamp"),
+        (pa.array([b"\xff"]), pa.string(), "a value does not fit string"),
+        (pa.array([1], pa.timestamp("ns", "UTC")), pa.timestamp("us", "UTC"), "a value does not fit timestamp"),
         (pa.array([1]), pa.timestamp("us"), "int64 in the file"),
     ],
     ids=str,
@@ -104,5 +104,5 @@ def test_nulls_fit_everything() -> None:
 
 
 def test_names_ignore_case_but_prefer_their_own() -> None:
-    places = Places(pa.schema([("A", pa.int8()), ("a", pa.int8()), ("Bé", pa.int8())]))
+    places = FieldIndex(pa.schema([("A", pa.int8()), ("a", pa.int8()), ("Bé", pa.int8())]))
     assert [places.find(name) for name in ("a", "A", "bÉ", "c")] == [1, 0, 2, None]

@@ -1,4 +1,4 @@
-"""Spark's rows in the shape of their table, and the conditions that they must meet."""
+"""Align Spark rows with their table, and build the constraints that they must satisfy."""
 
 from __future__ import annotations
 
@@ -13,45 +13,45 @@ from deltasql.protocol.schema_fit import DEFAULT, GENERATED, Fit
 
 
 def struct_of(frame: DataFrame) -> Json:
-    """A frame's columns in Delta's words."""
+    """Return the columns of a DataFrame as a Delta struct type."""
     struct: Json = frame.schema.jsonValue()
     return struct
 
 
 def aligned(frame: DataFrame, fit: Fit) -> DataFrame:
-    """Given rows as the table has them: its columns, in its order, of its types. Absent columns get their default, or
-    are null; generated ones are computed from the others."""
+    """Return rows with the table's columns, in its order and types. Absent columns get their default or null, generated
+    columns are computed."""
     given = {field.name: field.dataType.jsonValue() for field in frame.schema.fields}
     generated = [f for f in fit.absent if GENERATED in (f.get("metadata") or {})]
-    late = {f["name"] for f in generated}
+    computed = {f["name"] for f in generated}
     columns = [
         _column(fit, field, given.get(fit.sources.get(field["name"], "")))
         for field in fit.schema["fields"]
-        if field["name"] not in late
+        if field["name"] not in computed
     ]
-    whole = frame.select(*columns)
+    rows = frame.select(*columns)
     for field in generated:
-        whole = whole.withColumn(field["name"], F.expr(field["metadata"][GENERATED]).cast(ddl(field["type"])))
-    return whole.select(*(F.col(quoted(f["name"])) for f in fit.schema["fields"])) if generated else whole
+        rows = rows.withColumn(field["name"], F.expr(field["metadata"][GENERATED]).cast(ddl(field["type"])))
+    return rows.select(*(F.col(quoted(f["name"])) for f in fit.schema["fields"])) if generated else rows
 
 
 def _column(fit: Fit, field: Json, given: DeltaType | None) -> Column:
-    name, wanted = field["name"], ddl(field["type"])
+    name, target = field["name"], ddl(field["type"])
     if given is None:
         default = (field.get("metadata") or {}).get(DEFAULT)
         value = F.expr(default) if default is not None else F.lit(None)
-        return value.cast(wanted).alias(name)
+        return value.cast(target).alias(name)
     source = F.col(quoted(fit.sources[name]))
     if name in fit.narrowed:
-        # A value that does not fit becomes null here and is found by its condition.
-        return F.expr(f"try_cast({quoted(fit.sources[name])} AS {wanted})").alias(name)
+        # A value that does not fit becomes null here; the constraint of `narrowing` reports it.
+        return F.expr(f"try_cast({quoted(fit.sources[name])} AS {target})").alias(name)
     if name in fit.assigned:
         return F.expr(assigned_sql(quoted(fit.sources[name]), given, field["type"])).alias(name)
     return shaped(source, given, field["type"]).alias(name)
 
 
 def shaped(value: Column, given: DeltaType, wanted: DeltaType) -> Column:
-    """A value in another type that holds it: fields of structs by name, whatever their case."""
+    """Cast a value to a type that can hold it, with fields of structs matched by name, ignoring case."""
     if alike(given, wanted):
         return value
     if isinstance(given, str) or isinstance(wanted, str):
@@ -73,7 +73,7 @@ def _field(value: Column, given: Json | None, wanted: Json) -> Column:
 
 
 def alike(given: DeltaType, wanted: DeltaType) -> bool:
-    """Are they the same but for what may be null, and comments?"""
+    """Return whether types are equal apart from nullability and comments."""
     if isinstance(given, str) or isinstance(wanted, str):
         return given == wanted
     if given["type"] != wanted["type"]:
@@ -85,14 +85,14 @@ def alike(given: DeltaType, wanted: DeltaType) -> bool:
     return all(alike(given[k], wanted[k]) for k in given if k.endswith("Type"))
 
 
-_WORDS = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint", "timestamp": "timestamp_ltz"}
-"""What Spark's SQL calls types otherwise. There `timestamp` is what the session takes it for."""
+_SQL_NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint", "timestamp": "timestamp_ltz"}
+"""The Delta types with another name in Spark's SQL, where the meaning of `timestamp` depends on the session."""
 
 
 def ddl(type_: DeltaType) -> str:
-    """A type in Spark's SQL."""
+    """Return a type in Spark's SQL."""
     if isinstance(type_, str):
-        return _WORDS.get(type_, type_)
+        return _SQL_NAMES.get(type_, type_)
     if type_["type"] == "struct":
         fields = [f"{quoted(f['name'])}: {ddl(f['type'])}" for f in type_["fields"]]
         return f"struct<{', '.join(fields)}>"
@@ -105,19 +105,18 @@ _WHOLE = ("byte", "short", "integer", "long")
 
 
 def rounds(given: DeltaType, wanted: DeltaType) -> bool:
-    """Is a fraction rounded when a column of another type takes it?"""
+    """Return whether assigning a value to a column rounds fractions."""
     return wanted in _WHOLE and given not in (*_WHOLE, "string")
 
 
 def assigned_sql(value: str, given: DeltaType, wanted: DeltaType) -> str:
-    """A value that a column of another type takes, as SQL casts it: fractions are rounded, and what the column cannot
-    hold is null."""
+    """Return the SQL of an assignment cast: fractions are rounded, and values that do not fit become null."""
     return f"try_cast({f'round({value})' if rounds(given, wanted) else value} AS {ddl(wanted)})"
 
 
 def rules(fit: Fit, constraints: Mapping[str, str], where: str | None) -> list[Constraint]:
-    """What is to hold for the aligned rows: the table's constraints, that generated columns are what they say, and the
-    condition that the rows take the place of others by."""
+    """Return the constraints of the aligned rows: the table's, those of generated columns that are given, and the
+    condition of `overwrite(where=...)`."""
     found = not_null(fit.schema) + conditions(fit.schema, constraints)
     if where is not None:
         found.append(replacing(where))
@@ -129,14 +128,14 @@ def rules(fit: Fit, constraints: Mapping[str, str], where: str | None) -> list[C
 
 
 def narrowing(fit: Fit, given: Json) -> list[Constraint]:
-    """That each value of a wider type is one of the column's; asked of the given rows."""
+    """Return the constraints, on the input rows, that values of wider types fit their columns."""
     types = {f["name"]: f["type"] for f in fit.schema["fields"]}
     wide = {f["name"]: f["type"] for f in given["fields"]}
-    found = []
+    constraints = []
     for name in fit.narrowed:
         source = fit.sources[name]
         cast = f"CAST(try_cast({quoted(source)} AS {ddl(types[name])}) AS {ddl(wide[source])})"
-        found.append(Constraint(f"{name} fits {_called(types[name])}", f"{cast} <=> {quoted(source)}"))
+        constraints.append(Constraint(f"{name} fits {_sql_name(types[name])}", f"{cast} <=> {quoted(source)}"))
     for name in fit.assigned:
         source = quoted(fit.sources[name])
         cast = assigned_sql(source, wide[fit.sources[name]], types[name])
@@ -145,16 +144,16 @@ def narrowing(fit: Fit, given: Json) -> list[Constraint]:
             infinite = "float('inf')"
             lost = f"abs({cast}) = {infinite} AND abs(try_cast({source} AS DOUBLE)) <> {infinite}"
             holds = f"({holds}) AND NOT coalesce({lost}, false)"
-        found.append(Constraint(f"{name} fits {_called(types[name])}", holds))
-    return found
+        constraints.append(Constraint(f"{name} fits {_sql_name(types[name])}", holds))
+    return constraints
 
 
-def _called(type_: DeltaType) -> str:
+def _sql_name(type_: DeltaType) -> str:
     return ddl(type_).upper().replace("TIMESTAMP_LTZ", "TIMESTAMP")
 
 
-def broken(rules: Sequence[Constraint]) -> list[Column]:
-    """For each rule, how many rows break it."""
+def violation_counts(rules: Sequence[Constraint]) -> list[Column]:
+    """Return aggregates that count the rows that violate each constraint."""
     return [
         F.sum(F.expr(f"CASE WHEN coalesce(({rule.sql}), false) THEN 0L ELSE 1L END")).alias(f"c{n}")
         for n, rule in enumerate(rules)

@@ -1,7 +1,7 @@
-"""What versions of a table did to its rows: which files tell it, and as what they are read.
+"""Read the change data feed: find the files that hold the changes of each version.
 
-A version with files of changes is told by these. Any other is told by the files that it adds and removes: their rows
-came or went, and of a file that got another deletion vector those that are in one of both only.
+If a version has change files, these are its changes. Otherwise the changes follow from its add and remove actions: all
+rows of the files were inserted or deleted; for a file with a new deletion vector, the rows in which the vectors differ.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from deltasql.storage import Directory
 from deltasql.store import Snapshot, Store
 from deltasql.store.read.live_files import presented
 
-_VERSIONS_AT_ONCE = 100
+_VERSIONS_PER_QUERY = 100
 _THREADS = 16
-_MOST_LOOKED_AT = 1_000
+_MAX_CHECKED = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeFile:
-    """A file whose rows were changed in a version: all in the same way, or as the file tells if `kind` is None."""
+    """A file with changes of a version, all of one kind; if `kind` is None, the file has a column with the kind."""
 
     file: Add
     version: int
@@ -55,53 +55,52 @@ class ChangeFile:
 
 
 class ChangePlan:
-    """Finds the files that tell what versions did."""
+    """Finds the files with the changes of versions."""
 
     def __init__(self, snapshot: Snapshot, options: Mapping[str, str]) -> None:
         self._snapshot = snapshot
-        """The table at the version whose schema rows are read by."""
+        """The table at the version whose schema the changes are read with."""
         self._directory = Directory(snapshot.location, options)
 
     @property
     def version(self) -> int:
-        """The one whose schema rows are read by."""
+        """Return the version whose schema the changes are read with."""
         return self._snapshot.version
 
     def check(self, metadata: Metadata, version: int) -> None:
-        """Refuse a version whose changes were not recorded, or whose rows are not rows of the schema that changes are
-        read by."""
+        """Raise UnsupportedFeature if the changes of a version were not recorded, or have an incompatible schema."""
         table = self._snapshot.name
         if not metadata.table_properties.change_data_feed:
             raise UnsupportedFeature(
-                f"table {table}: the changes of version {version} were not recorded: delta.enableChangeDataFeed was "
-                f"not on. Ask for later versions, or set the property for those to come",
+                f"table {table}: the changes of version {version} were not recorded, because the property "
+                f"delta.enableChangeDataFeed was off. Read later versions, or set the property for future versions",
                 features=("changeDataFeed",),
                 table=table,
             )
         self.check_types(metadata, version, "has")
 
     def check_types(self, metadata: Metadata, version: int, does: str) -> None:
-        """Refuse a version with rows that are not rows of the schema that changes are read by."""
+        """Raise UnsupportedFeature if a version has other column types or partition columns; `does` is the verb."""
         table, now = self._snapshot.name, self._snapshot.metadata
         changed = changed_types(metadata.schema_string, now.schema_string)
         if changed or metadata.partition_columns != now.partition_columns:
             what = f"columns of other types ({', '.join(changed)})" if changed else "other partition columns"
             raise UnsupportedFeature(
-                f"table {table}: version {version} {does} {what}: ask for the changes before and after it apart",
+                f"table {table}: version {version} {does} {what}: read the changes before and after it separately",
                 table=table,
             )
 
     def dropped(self, metadata: Metadata) -> list[str]:
-        """The columns that the schema which changes are read by has no more."""
+        """Return the columns of a version that the schema of the changes no longer has."""
         return dropped_columns(metadata.schema_string, self._snapshot.metadata.schema_string)
 
     def files_of(self, commit: LoggedCommit) -> list[ChangeFile]:
-        """The files that tell what a version did."""
+        """Return the files with the changes of a version."""
         if commit.metadata is not None:
             self.check(commit.metadata, commit.version)
         if commit.cdc:
-            told = [Add(one.path, one.size, 0, one.partition_values) for one in commit.cdc]
-            return [ChangeFile(add, commit.version, commit.committed_at, None) for add in told]
+            adds = [Add(cdc.path, cdc.size, 0, cdc.partition_values) for cdc in commit.cdc]
+            return [ChangeFile(add, commit.version, commit.committed_at, None) for add in adds]
         return [ChangeFile(a, commit.version, commit.committed_at, kind) for a, kind in self._derived(commit)]
 
     def _derived(self, commit: LoggedCommit) -> Iterator[tuple[Add, str]]:
@@ -113,19 +112,19 @@ class ChangePlan:
             if before is None:
                 yield add, INSERTED
             else:
-                yield from self._remarked(before.deletion_vector, add)
+                yield from self._vector_changes(before.deletion_vector, add)
         yield from ((self._removed_file(remove), DELETED) for remove in removes.values())
 
-    def _remarked(self, before: DeletionVector | None, add: Add) -> Iterator[tuple[Add, str]]:
-        """Rows that are deleted now and were not, and the other way round."""
+    def _vector_changes(self, before: DeletionVector | None, add: Add) -> Iterator[tuple[Add, str]]:
+        """Yield the rows that a new deletion vector deletes, and those that it restores."""
         count = num_records(add.stats)
         if count is None:
-            raise StorageError(f"table {self._snapshot.name}: {add.path!r} does not say how many rows it has")
+            raise StorageError(f"table {self._snapshot.name}: the statistics of file {add.path!r} have no numRecords")
         old, new = self._rows(before), self._rows(add.deletion_vector)
         for rows, kind in ((new - old, DELETED), (old - new, INSERTED)):
             if rows:
-                others = rows.flip(0, count)
-                yield msgspec.structs.replace(add, deletion_vector=inline(encode(others), len(others))), kind
+                unchanged = rows.flip(0, count)
+                yield msgspec.structs.replace(add, deletion_vector=inline(encode(unchanged), len(unchanged))), kind
 
     def _rows(self, vector: DeletionVector | None) -> BitMap64:
         return bitmaps(self._directory, [vector], self._snapshot.name)[0] if vector is not None else BitMap64()
@@ -136,9 +135,9 @@ class ChangePlan:
         return msgspec.structs.replace(removed_file(remove), size=size or 0)
 
     def check_files_exist(self, files: Sequence[ChangeFile]) -> None:
-        """Refuse changes that were cleaned up. Of many files, young ones are not looked at: nobody may delete these."""
+        """Raise StorageError if a file was deleted. Of many files, only those past the retention period are checked."""
         old = list(files)
-        if len(files) > _MOST_LOOKED_AT:
+        if len(files) > _MAX_CHECKED:
             kept = self._snapshot.metadata.table_properties.deleted_file_retention
             old = [one for one in files if one.timestamp < datetime.now(UTC) - kept]
         with ThreadPoolExecutor(_THREADS) as pool:
@@ -146,30 +145,31 @@ class ChangePlan:
             for one, size in zip(old, sizes, strict=True):
                 if size is None:
                     raise StorageError(
-                        f"table {self._snapshot.name}: what version {one.version} did is no longer there: "
-                        f"{one.file.path!r} was cleaned up. Ask for later versions"
+                        f"table {self._snapshot.name}: the changes of version {one.version} are no longer available: "
+                        f"file {one.file.path!r} was deleted. Read later versions"
                     )
 
     def snapshots(self, files: Sequence[ChangeFile]) -> list[Snapshot]:
-        """Changes as snapshots, whose rows are those of the table and what is told of each."""
-        told, derived = [f for f in files if f.kind is None], [f for f in files if f.kind is not None]
+        """Return changes as snapshots, whose rows have the columns of the change data feed."""
+        recorded, derived = [f for f in files if f.kind is None], [f for f in files if f.kind is not None]
         return [
-            *([_labelled(_with_type(self._snapshot), told, files_tell=True)] if told or not derived else []),
-            *([_labelled(self._snapshot, derived, files_tell=False)] if derived else []),
+            *([_change_snapshot(_with_type(self._snapshot), recorded)] if recorded or not derived else []),
+            *([_change_snapshot(self._snapshot, derived)] if derived else []),
         ]
 
 
-def _labelled(base: Snapshot, files: Sequence[ChangeFile], *, files_tell: bool) -> Snapshot:
+def _change_snapshot(base: Snapshot, files: Sequence[ChangeFile]) -> Snapshot:
     columns = base.metadata.partition_columns
-    snapshot = replace(base, files=presented([one.file for one in files], columns), predicate=None)
-    kinds = None if files_tell else [one.kind for one in files]
-    return with_change_columns(snapshot, [one.version for one in files], [one.timestamp for one in files], kinds)
+    snapshot = replace(base, files=presented([change.file for change in files], columns), predicate=None)
+    kinds = [change.kind for change in files if change.kind is not None]
+    versions, moments = [change.version for change in files], [change.timestamp for change in files]
+    return with_change_columns(snapshot, versions, moments, kinds or None)
 
 
 def with_change_columns(
-    snapshot: Snapshot, versions: Sequence[int], moments: Sequence[datetime], kinds: Sequence[str | None] | None
+    snapshot: Snapshot, versions: Sequence[int], moments: Sequence[datetime], kinds: Sequence[str] | None
 ) -> Snapshot:
-    """Files as changes: of which version, when, and what kind of change their rows are, if the files do not tell."""
+    """Add the columns of the change data feed to files: version, commit time, and the kind if the files lack it."""
     times = [f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}Z" for at in moments]
     return with_file_constants(
         snapshot,
@@ -182,7 +182,7 @@ def with_change_columns(
 
 
 def _with_type(snapshot: Snapshot) -> Snapshot:
-    """With the column that files of changes have besides."""
+    """Return a snapshot with the column `_change_type`, which change files have."""
     text = with_columns(snapshot.metadata.schema_string, {CHANGE_TYPE: "string"})
     return replace(snapshot, metadata=msgspec.structs.replace(snapshot.metadata, schema_string=text))
 
@@ -194,17 +194,17 @@ def removed_file(remove: Remove) -> Add:
 
 
 def feed_columns(schema_string: str) -> str:
-    """The schema of a table's changes."""
+    """Return the schema of a table's change data feed."""
     return with_columns(schema_string, dict(zip(CHANGE_COLUMNS, ("string", "long", "timestamp"), strict=True)))
 
 
 def changes_between(
     store: Store, head: TableState, first: int, last: int | None, options: Mapping[str, str]
 ) -> list[Snapshot]:
-    """What the versions from one to another did, or to the latest, as snapshots."""
+    """Return the changes of a range of versions, up to the latest by default, as snapshots."""
     end = head.version if last is None else store.check_version(head, last)
     if store.check_version(head, first) > end:
-        text = f"table {head.name}: changes go from a version to the same or a later one, got {first} and {end}"
+        text = f"table {head.name}: the first version {first} of a range of changes is after the last, {end}"
         raise UsageError(text, table=head.name, value=first)
     plan = ChangePlan(state_without_files(store, head, end), options)
     check_first_version(store, head, plan, first)
@@ -214,41 +214,41 @@ def changes_between(
 
 
 def check_first_version(store: Store, head: TableState, plan: ChangePlan, first: int) -> None:
-    """Refuse to begin with a version whose changes cannot be told: also one that took out rows of other types than it
-    has itself."""
+    """Raise UnsupportedFeature if the changes of the first version cannot be read, for instance because it removed rows
+    of other column types."""
     metadata = state_without_files(store, head, first).metadata
     plan.check(metadata, first)
     check_dropped_columns(store, head, plan, metadata, first)
     [commit] = store.commits(head, [first]).values()
     if commit.metadata is not None and commit.removes and first > 0:
-        plan.check_types(state_without_files(store, head, first - 1).metadata, first, "took out rows with")
+        plan.check_types(state_without_files(store, head, first - 1).metadata, first, "removed rows with")
 
 
 def check_dropped_columns(store: Store, head: TableState, plan: ChangePlan, metadata: Metadata, version: int) -> None:
-    """Refuse a version with columns that a later one drops: nobody would see their values."""
+    """Raise UnsupportedFeature if a later version drops columns of a version, whose values would be lost."""
     dropped = plan.dropped(metadata)
     if dropped:
-        later = _first_without_more(store, head, plan, version)
+        later = _first_after_drops(store, head, plan, version)
         raise UnsupportedFeature(
             f"table {head.name}: version {later} drops columns that version {version} has ({', '.join(dropped)}): "
-            f"begin with version {later}, and ask for the changes before it apart",
+            f"start at version {later}, and read the changes before it separately",
             table=head.name,
         )
 
 
-def _first_without_more(store: Store, head: TableState, plan: ChangePlan, version: int) -> int:
-    """The version after a given one from which on there are no columns that are dropped later."""
-    found: int | None = None
+def _first_after_drops(store: Store, head: TableState, plan: ChangePlan, version: int) -> int:
+    """Return the first version after a given one from which on no column is dropped."""
+    first: int | None = None
     for commit in _commits(store, head, version + 1, plan.version):
         if commit.metadata is not None and plan.dropped(commit.metadata):
-            found = None
-        elif commit.metadata is not None and found is None:
-            found = commit.version
-    return plan.version if found is None else found
+            first = None
+        elif commit.metadata is not None and first is None:
+            first = commit.version
+    return plan.version if first is None else first
 
 
 def state_without_files(store: Store, head: TableState, version: int) -> Snapshot:
-    """A table at a version, without its files."""
+    """Return a table at a version, without its files."""
     state = store.state_at(head.table_id, version)
     if state.metadata is None:
         raise ValidationError(f"table {state.name} has no metadata yet", table=state.name)
@@ -259,7 +259,7 @@ def state_without_files(store: Store, head: TableState, version: int) -> Snapsho
 def change_files(
     store: Store, head: TableState, plan: ChangePlan, first: int, last: int
 ) -> Iterator[tuple[int, list[ChangeFile]]]:
-    """The files that tell what each version did."""
+    """Yield the versions of a range with the files that hold their changes."""
     for commit in _commits(store, head, first, last):
         if commit.metadata is not None:
             check_dropped_columns(store, head, plan, commit.metadata, commit.version)
@@ -267,6 +267,6 @@ def change_files(
 
 
 def _commits(store: Store, head: TableState, first: int, last: int) -> Iterator[LoggedCommit]:
-    for start in range(first, last + 1, _VERSIONS_AT_ONCE):
-        versions = range(start, min(start + _VERSIONS_AT_ONCE, last + 1))
+    for start in range(first, last + 1, _VERSIONS_PER_QUERY):
+        versions = range(start, min(start + _VERSIONS_PER_QUERY, last + 1))
         yield from (commit for _, commit in sorted(store.commits(head, versions).items()))

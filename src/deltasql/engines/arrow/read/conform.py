@@ -1,8 +1,8 @@
-"""Columns as a file holds them, in the table's types and shape.
+"""Convert the columns of a file to the types of the table.
 
-A file may be older than the table's schema, or written by another engine: columns and nested fields that it lacks are
-null, narrower numbers are widened as Delta allows, and Arrow's many kinds of strings, lists and times become the
-table's. Buffers are shared wherever the bytes are the same. What would need a guess does not fit.
+A file may be older than the table's schema, or written by another engine: nested fields that it lacks are null,
+narrower numbers are widened as Delta allows, and Arrow's variants of strings, lists and timestamps are unified.
+Buffers are shared where the bytes are equal. Ambiguous conversions raise `Misfit`.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ Leaf = Callable[[pa.Array, pa.DataType, str], pa.Array]
 
 
 class Misfit(Exception):
-    """A column of a file that cannot be read as the table's."""
+    """A column of a file cannot be converted to the table's type."""
 
 
-class Places:
-    """Where the fields of a schema or a struct are. Names differ at most in case, as in Spark."""
+class FieldIndex:
+    """The indexes of a schema's or struct's fields by name, ignoring case as Spark does."""
 
     def __init__(self, parent: pa.Schema | pa.StructType) -> None:
         names = [field.name for field in parent]
-        self._exact = {name: place for place, name in enumerate(names)}
-        self._any_case = {name.lower(): place for place, name in enumerate(names)}
+        self._exact = {name: index for index, name in enumerate(names)}
+        self._any_case = {name.lower(): index for index, name in enumerate(names)}
 
     def find(self, name: str) -> int | None:
-        place = self._exact.get(name)
-        return self._any_case.get(name.lower()) if place is None else place
+        """Return the index of a field; an exact match comes first."""
+        index = self._exact.get(name)
+        return self._any_case.get(name.lower()) if index is None else index
 
 
 def conform(array: pa.Array, type: pa.DataType, path: str, leaf: Leaf | None = None) -> pa.Array:
-    """The same values as an array of the table's type. `leaf` converts what is not nested; by default as a reader does,
-    which knows what files may hold."""
-    return _Conforming(leaf or _read).array(array, type, path)
+    """Convert an array to the table's type. `leaf` converts arrays that are not nested; by default, like a reader."""
+    return _Conversion(leaf or _read).array(array, type, path)
 
 
 def _stored(array: pa.Array) -> pa.Array:
-    """Without the types that only say how values are kept or shown."""
+    """Return the storage of extension arrays and the values of dictionary arrays."""
     while True:
         if isinstance(array, pa.ExtensionArray):
             array = array.storage
@@ -52,7 +52,7 @@ def _stored(array: pa.Array) -> pa.Array:
 
 
 def _read(array: pa.Array, type: pa.DataType, path: str) -> pa.Array:
-    if not _reads(array.type, type):
+    if not _is_readable(array.type, type):
         raise Misfit(f"column {path!r} is {array.type} in the file and {type} in the table")
     return _cast(array, type, path)
 
@@ -61,11 +61,13 @@ def _cast(array: pa.Array, type: pa.DataType, path: str) -> pa.Array:
     try:
         return array.cast(type)
     except pa.ArrowInvalid as error:
-        raise Misfit(f"column {path!r} is {array.type} in the file, and not all of it is {type}: {error}") from error
+        raise Misfit(
+            f"column {path!r} is {array.type} in the file, and a value does not fit {type}: {error}"
+        ) from error
 
 
-class _Conforming:
-    """A container keeps its validity and offsets, what it holds is conformed."""
+class _Conversion:
+    """A recursive conversion: containers keep their validity and offsets, their children are converted."""
 
     def __init__(self, leaf: Leaf) -> None:
         self._leaf = leaf
@@ -85,16 +87,16 @@ class _Conforming:
         return self._leaf(array, type, path)
 
     def _struct(self, array: pa.StructArray, type: pa.StructType, path: str) -> pa.Array:
-        places = Places(array.type)
-        children = [self._child(array, places.find(field.name), field, join_path(path, field.name)) for field in type]
-        # A child comes without the offset of its parent, so the validity has to as well.
+        fields = FieldIndex(array.type)
+        children = [self._child(array, fields.find(field.name), field, join_path(path, field.name)) for field in type]
+        # Children come without the offset of their parent, so the validity must have none either.
         validity = array.is_valid().buffers()[1] if array.null_count else None
         return pa.Array.from_buffers(type, len(array), [validity], children=children)
 
-    def _child(self, array: pa.StructArray, place: int | None, field: pa.Field, path: str) -> pa.Array:
-        if place is None:
+    def _child(self, array: pa.StructArray, index: int | None, field: pa.Field, path: str) -> pa.Array:
+        if index is None:
             return pa.nulls(len(array), field.type)
-        return self.array(array.field(place), field.type, path)
+        return self.array(array.field(index), field.type, path)
 
     def _list(self, array: pa.Array, type: pa.ListType, path: str) -> pa.Array:
         if not pa.types.is_list(array.type):
@@ -114,9 +116,9 @@ def _with_offsets(array: pa.Array, type: pa.DataType, values: pa.Array) -> pa.Ar
     return pa.Array.from_buffers(type, len(array), array.buffers()[:2], offset=array.offset, children=[values])
 
 
-# --- Which types are read as which
+# --- allowed conversions
 
-# A time without a zone is that of old Parquet files (INT96), which is in UTC; text without a mark is binary.
+# Old Parquet files have timestamps as INT96, in UTC and without a zone; unannotated strings are binary.
 _READ_AS: Mapping[str, tuple[str, ...]] = {
     "short": ("byte",),
     "integer": ("byte", "short"),
@@ -130,15 +132,19 @@ _READ_AS: Mapping[str, tuple[str, ...]] = {
 _DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 20}
 
 
-def _reads(source: pa.DataType, target: pa.DataType) -> bool:
-    have, want = primitive_name(source), primitive_name(target)
-    if have is None or want is None:
+def _is_readable(source: pa.DataType, target: pa.DataType) -> bool:
+    stored, expected = primitive_name(source), primitive_name(target)
+    if stored is None or expected is None:
         return False
-    return have == want or have in _READ_AS.get(want, ()) or (pa.types.is_decimal(target) and _holds(target, source))
+    return (
+        stored == expected
+        or stored in _READ_AS.get(expected, ())
+        or (pa.types.is_decimal(target) and _holds(target, source))
+    )
 
 
 def _holds(target: Any, source: pa.DataType) -> bool:
-    """Has a decimal room for all values of another type?"""
+    """Return whether a decimal type holds all values of another type."""
     if pa.types.is_decimal(source):
         whole, scale = source.precision - source.scale, source.scale
     else:

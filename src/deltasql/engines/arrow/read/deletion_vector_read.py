@@ -1,4 +1,4 @@
-"""Reading the deletion vectors of files, and which rows they leave."""
+"""Read the deletion vectors of files, and apply them."""
 
 from __future__ import annotations
 
@@ -30,40 +30,40 @@ from deltasql.store import Snapshot
 
 _THREADS = 16
 _GAP = 1 << 20
-"""Vectors that lie closer than this in a file are read at once."""
+"""Vectors with a smaller gap between them are read with one request."""
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 def bitmaps(directory: Directory, vectors: Sequence[DeletionVector], table: str) -> list[BitMap64]:
-    """The deleted rows of each vector."""
-    found: dict[int, BitMap64] = {}
-    places: dict[str, list[int]] = {}
-    for place, vector in enumerate(vectors):
+    """Return the deleted rows of each vector."""
+    deleted: dict[int, BitMap64] = {}
+    by_path: dict[str, list[int]] = {}
+    for index, vector in enumerate(vectors):
         path = file_of(vector, directory.location, table)
         if path is None:
-            found[place] = _inline(vector, table)
+            deleted[index] = _inline(vector, table)
         else:
-            places.setdefault(path, []).append(place)
+            by_path.setdefault(path, []).append(index)
 
     def read(path: str) -> dict[int, BitMap64]:
-        inside = sorted(places[path], key=lambda place: vectors[place].offset or 0)
-        framed = _spans(directory, path, [span_of(vectors[place]) for place in inside], table)
-        return {p: _framed(data, vectors[p], path, table) for p, data in zip(inside, framed, strict=True)}
+        indexes = sorted(by_path[path], key=lambda index: vectors[index].offset or 0)
+        framed = _read_spans(directory, path, [span_of(vectors[index]) for index in indexes], table)
+        return {i: _framed(data, vectors[i], path, table) for i, data in zip(indexes, framed, strict=True)}
 
-    if len(places) == 1 or is_local(directory.location):
-        parts = list(map(read, places))
+    if len(by_path) == 1 or is_local(directory.location):
+        parts = list(map(read, by_path))
     else:
-        with ThreadPoolExecutor(max(1, min(_THREADS, len(places)))) as pool:
-            parts = list(pool.map(read, places))
+        with ThreadPoolExecutor(max(1, min(_THREADS, len(by_path)))) as pool:
+            parts = list(pool.map(read, by_path))
     for part in parts:
-        found |= part
-    return [found[place] for place in range(len(vectors))]
+        deleted |= part
+    return [deleted[index] for index in range(len(vectors))]
 
 
-def _spans(directory: Directory, path: str, spans: Sequence[tuple[int, int]], table: str) -> list[bytes]:
-    """Parts of a file, in order; those that lie close to each other by one request."""
-    found: list[bytes] = []
+def _read_spans(directory: Directory, path: str, spans: Sequence[tuple[int, int]], table: str) -> list[bytes]:
+    """Read byte ranges of a file, in order; ranges close to each other with one request."""
+    parts: list[bytes] = []
     try:
         with directory.reading(path) as file:
             at = 0
@@ -74,12 +74,12 @@ def _spans(directory: Directory, path: str, spans: Sequence[tuple[int, int]], ta
                 begin, end = spans[at][0], max(stop for _, stop in spans[at:last])
                 file.seek(begin)
                 data = bytes(file.read(end - begin))
-                found += [data[start - begin : stop - begin] for start, stop in spans[at:last]]
+                parts += [data[start - begin : stop - begin] for start, stop in spans[at:last]]
                 at = last
     except StorageError as error:
         problem = f"table {table}: the deletion vectors in {path!r} cannot be read: {error}"
         raise StorageError(problem) from error
-    return found
+    return parts
 
 
 def _framed(framed: bytes, vector: DeletionVector, path: str, table: str) -> BitMap64:
@@ -96,40 +96,40 @@ def _inline(vector: DeletionVector, table: str) -> BitMap64:
         raise StorageError(f"table {table}: a deletion vector in the log is damaged: {error}") from error
 
 
-# --- Of a snapshot
+# --- snapshots with deletion vectors
 
 
 def split_by_vector(snapshot: Snapshot) -> tuple[Snapshot, Snapshot]:
-    """A snapshot of the files that have no vector, and one of those that have."""
-    marked = snapshot.files["deletion_vector"].is_valid()
-    if not pc.any(marked).as_py():
+    """Return a snapshot of the files without a deletion vector, and one of the files with a vector."""
+    has_vector = snapshot.files["deletion_vector"].is_valid()
+    if not pc.any(has_vector).as_py():
         return snapshot, replace(snapshot, files=snapshot.files.slice(0, 0))
-    clean, rest = snapshot.files.filter(pc.invert(marked)), snapshot.files.filter(marked)
-    return replace(snapshot, files=clean), replace(snapshot, files=rest)
+    clean, with_vectors = snapshot.files.filter(pc.invert(has_vector)), snapshot.files.filter(has_vector)
+    return replace(snapshot, files=clean), replace(snapshot, files=with_vectors)
 
 
 def descriptors(files: pa.Table) -> list[DeletionVector | None]:
-    """The vector of each file, or None."""
+    """Return the deletion vector of each file, or None."""
     return [None if text is None else parse(text) for text in files["deletion_vector"].to_pylist()]
 
 
 def without_vectors(snapshot: Snapshot) -> Snapshot:
-    """The same files with all the rows that are in them."""
-    place = snapshot.files.schema.get_field_index("deletion_vector")
-    nothing = pa.nulls(snapshot.files.num_rows, snapshot.files.schema.field(place).type)
-    return replace(snapshot, files=snapshot.files.set_column(place, "deletion_vector", nothing))
+    """Return the same files without deletion vectors, so that all their rows are read."""
+    index = snapshot.files.schema.get_field_index("deletion_vector")
+    nulls = pa.nulls(snapshot.files.num_rows, snapshot.files.schema.field(index).type)
+    return replace(snapshot, files=snapshot.files.set_column(index, "deletion_vector", nulls))
 
 
 def live_mask(deleted: Numbers, start: int, count: int) -> Mask:
-    """Which of so many rows from one on are not deleted; the numbers of those that are come in order."""
+    """Return which of `count` rows from row `start` on are not deleted; `deleted` is sorted."""
     first, last = np.searchsorted(deleted, [start, start + count])
     mask = np.ones(count, np.bool_)
     mask[deleted[first:last] - start] = False
     return mask
 
 
-class Deleted:
-    """The deleted rows of one file, read when they are first asked for, by whichever thread does."""
+class LazyDeletedRows:
+    """The deleted rows of one file, read on first use, by any thread."""
 
     def __init__(self, directory: Directory, text: str, table: str) -> None:
         self._directory = directory
@@ -139,9 +139,9 @@ class Deleted:
         self._numbers: Numbers | None = None
 
     def numbers(self) -> Numbers:
-        """In order."""
+        """Return the row numbers, sorted."""
         with self._lock:
             if self._numbers is None:
-                (found,) = bitmaps(self._directory, [self._vector], self._table)
-                self._numbers = numbers_of(found)
+                (deleted,) = bitmaps(self._directory, [self._vector], self._table)
+                self._numbers = numbers_of(deleted)
             return self._numbers

@@ -1,7 +1,6 @@
-"""The columns of one file as columns of its table.
+"""Convert batches of one file to the columns of its table.
 
-What a file does not hold is the same for all its rows: partition values, which the log keeps, and null for columns
-that the table got later.
+Columns that a file lacks are constant: partition columns have the value in the log, columns added later are null.
 """
 
 from __future__ import annotations
@@ -10,30 +9,30 @@ from collections.abc import Collection, Mapping
 
 import pyarrow as pa
 
-from deltasql.engines.arrow.read.conform import Misfit, Places, conform
+from deltasql.engines.arrow.read.conform import FieldIndex, Misfit, conform
 from deltasql.protocol.partition_values import partition_scalar
 
 
-class Columns:
-    """From batches of a file to batches of the table's schema."""
+class FileColumns:
+    """The mapping of one file's columns to the table's schema."""
 
     def __init__(
         self, schema: pa.Schema, partitions: Collection[str], values: Mapping[str, str | None], file: pa.Schema
     ) -> None:
         self._schema = schema
         self._texts = {name: values.get(name) for name in partitions}
-        places, names = Places(file), file.names
-        found = {name: places.find(name) for name in schema.names if name not in self._texts}
-        self._names = {name: names[place] for name, place in found.items() if place is not None}
+        fields, names = FieldIndex(file), file.names
+        indexes = {name: fields.find(name) for name in schema.names if name not in self._texts}
+        self._names = {name: names[index] for name, index in indexes.items() if index is not None}
         self._constants: dict[str, pa.Array] = {}
 
     @property
     def stored(self) -> list[str]:
-        """The names, in the file, of the columns that it holds."""
+        """Return the names of the table's columns that the file holds, as spelled in the file."""
         return list(self._names.values())
 
-    def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of a batch of the file."""
+    def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Convert a batch of the file."""
         arrays = [
             conform(batch.column(self._names[field.name]), field.type, field.name)
             if field.name in self._names
@@ -42,21 +41,21 @@ class Columns:
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def alone(self, length: int) -> pa.RecordBatch:
-        """So many rows of a file that holds none of the columns."""
+    def constants(self, length: int) -> pa.RecordBatch:
+        """Return rows of a file that holds none of the columns."""
         arrays = [self._constant(field, length) for field in self._schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _constant(self, field: pa.Field, length: int) -> pa.Array:
-        known = self._constants.get(field.name)
-        if known is None or len(known) < length:
-            known = self._constants[field.name] = self._repeated(field, length)
-        return known.slice(0, length)
+        array = self._constants.get(field.name)
+        if array is None or len(array) < length:
+            array = self._constants[field.name] = self._repeated(field, length)
+        return array.slice(0, length)
 
     def _repeated(self, field: pa.Field, length: int) -> pa.Array:
         text = self._texts.get(field.name)
         try:
             value = partition_scalar(text, field.type)
         except ValueError:
-            raise Misfit(f"its partition value {text!r} for {field.name!r} is no {field.type}") from None
+            raise Misfit(f"partition value {text!r} of column {field.name!r} is not a valid {field.type}") from None
         return pa.repeat(value, length) if value.is_valid else pa.nulls(length, field.type)

@@ -1,4 +1,4 @@
-"""Scans handed to engines that know Arrow: Polars, and DuckDB. Both are optional packages."""
+"""Pass scans to Polars and DuckDB, which are optional packages."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 
 def to_polars(scan: Scan) -> polars.DataFrame:
-    """The rows as a Polars frame, which shares their memory."""
+    """Return the rows as a Polars DataFrame, which shares their memory."""
     frame: polars.DataFrame = _package("polars").from_arrow(scan.table())
     return frame
 
 
 def register_in_duckdb(scan: Scan, connection: duckdb.DuckDBPyConnection, name: str | None) -> duckdb.DuckDBPyRelation:
-    """A view on a connection, read anew by each query: only the columns that the query needs, as a stream."""
+    """Register a view on a connection. Each query streams only the columns that it needs."""
     if not isinstance(connection, _package("duckdb").DuckDBPyConnection):
-        raise UsageError(f"a DuckDB connection is what duckdb.connect() gives, got {connection!r}", value=connection)
+        raise UsageError(f"connection must come from duckdb.connect(), got {connection!r}", value=connection)
     from deltasql.engines.arrow.read.arrow_dataset import ScanDataset
 
     view = check_name(name or scan.snapshot.name.rpartition(".")[2])
@@ -47,7 +47,7 @@ def _compares_floats(type: pa.DataType) -> bool:
 
 
 def _opaque(name: str) -> str:
-    """A column that DuckDB filters by itself. What it leaves to Arrow loses NaN, which it has as the largest number."""
+    """Return a column that DuckDB filters itself: to DuckDB, NaN is the largest number; Arrow's filters drop NaN."""
     column = _quoted(name)
     return f"CASE WHEN {column} IS NULL THEN NULL ELSE {column} END AS {column}"
 

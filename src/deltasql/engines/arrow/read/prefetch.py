@@ -1,8 +1,8 @@
-"""Work done by threads ahead of one consumer, who gets the results in order.
+"""Run tasks in threads ahead of one consumer, which receives the results in order.
 
-What waits for the consumer is bounded by its size, not by its number, so memory is bounded however large the pieces
-are. The threads are daemons, since a process must be able to end while a consumer is in the middle of its results; but
-they are stopped before the interpreter goes, which would tear them out of the middle of native code.
+The size of the results that wait for the consumer is bounded, and so is memory. The threads are daemons, because a
+process must be able to exit while a consumer is in the middle of its results; they are stopped before the interpreter
+shuts down, which would interrupt native code.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ T = TypeVar("T")
 Task = Callable[[], Iterator[T]]
 
 _LANES_PER_THREAD = 4
-_LAST_WAIT = 30.0
+_JOIN_SECONDS = 30.0
 
 
 def in_order(tasks: Iterable[Task[T]], size: Callable[[T], int], *, threads: int, room: float) -> Iterator[T]:
-    """The results of all tasks, those of the first task first; at most about `room` of them wait."""
-    line = _Line(iter(tasks), size, room, threads * _LANES_PER_THREAD)
+    """Yield the results of all tasks in the order of the tasks; results of at most about the size `room` wait."""
+    pipeline = _Pipeline(iter(tasks), size, room, threads * _LANES_PER_THREAD)
     try:
-        line.start(threads)
-        while (lane := line.first()) is not None:
-            while results := line.next(lane):
+        pipeline.start(threads)
+        while (lane := pipeline.first()) is not None:
+            while results := pipeline.next(lane):
                 yield from results
             if lane.error is not None:
                 raise lane.error
-            line.leave(lane)
+            pipeline.leave(lane)
     finally:
-        line.stop()
+        pipeline.stop()
 
 
 class _Lane(Generic[T]):
-    """The results of one task that nobody has taken yet, with their sizes."""
+    """The results of one task that the consumer has not taken yet, with their sizes."""
 
     def __init__(self, error: BaseException | None = None) -> None:
         self.results: deque[tuple[T, int]] = deque()
@@ -45,11 +45,11 @@ class _Lane(Generic[T]):
         self.done = error is not None
 
 
-class _Line(Generic[T]):
-    """The lanes of the tasks that have begun, in order; every field is guarded by the condition."""
+class _Pipeline(Generic[T]):
+    """The lanes of started tasks, in order; every field is guarded by the condition."""
 
     def __init__(self, tasks: Iterator[Task[T]], size: Callable[[T], int], room: float, lanes: int) -> None:
-        self._tasks, self._size, self._room, self._most = tasks, size, room, lanes
+        self._tasks, self._size, self._room, self._max_lanes = tasks, size, room, lanes
         self._lanes: deque[_Lane[T]] = deque()
         self._held = 0
         self._ended = self._stopped = False
@@ -60,21 +60,21 @@ class _Line(Generic[T]):
     # --- the consumer's side
 
     def start(self, threads: int) -> None:
-        """Begin to work."""
+        """Start the threads."""
         for number in range(threads):
             thread = threading.Thread(target=self._work, name=f"deltasql-read-{number}", daemon=True)
             self._threads.append(thread)
             thread.start()
 
     def first(self) -> _Lane[T] | None:
-        """The lane whose turn it is; None if all are done."""
+        """Return the lane to consume next; None if all tasks are done."""
         with self._changed:
             while not self._lanes and not self._ended:
                 self._wait()
             return self._lanes[0] if self._lanes else None
 
     def next(self, lane: _Lane[T]) -> list[T]:
-        """The next result, once there is one; none if the task is done."""
+        """Wait for the next result, and return it in a list; the list is empty if the task is done."""
         with self._changed:
             while not lane.results and not lane.done:
                 self._wait()
@@ -87,45 +87,45 @@ class _Line(Generic[T]):
 
     def _wait(self) -> None:
         if self._stopped:
-            raise RuntimeError("the interpreter ends while rows are read")
+            raise RuntimeError("the interpreter is shutting down while rows are read")
         self._changed.wait()
 
     def leave(self, lane: _Lane[T]) -> None:
-        """A lane is done: the next one's turn."""
+        """Remove a lane that is done."""
         with self._changed:
             self._lanes.remove(lane)
             self._changed.notify_all()
 
     def stop(self) -> None:
-        """Nobody wants more."""
+        """Tell the threads to stop."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
 
     def join(self) -> None:
-        """Wait for the threads to notice."""
+        """Wait for the threads to end."""
         for thread in self._threads:
-            thread.join(_LAST_WAIT)
+            thread.join(_JOIN_SECONDS)
 
     # --- the threads' side
 
     def _work(self) -> None:
-        """Do one task after the other until there are no more."""
-        while (begun := self._begin()) is not None:
-            task, lane = begun
+        """Run tasks until none is left."""
+        while (started := self._next_task()) is not None:
+            task, lane = started
             try:
                 for result in task():
                     if not self._put(lane, result):
                         return
             except BaseException as error:
-                lane.error = error  # the consumer's to raise
+                lane.error = error  # raised by the consumer
             with self._changed:
                 lane.done = True
                 self._changed.notify_all()
 
-    def _begin(self) -> tuple[Task[T], _Lane[T]] | None:
+    def _next_task(self) -> tuple[Task[T], _Lane[T]] | None:
         with self._changed:
-            while len(self._lanes) >= self._most and not self._stopped:
+            while len(self._lanes) >= self._max_lanes and not self._stopped:
                 self._changed.wait()
             if self._stopped or self._ended:
                 return None
@@ -145,7 +145,7 @@ class _Line(Generic[T]):
     def _put(self, lane: _Lane[T], result: T) -> bool:
         size = self._size(result)
         with self._changed:
-            while not self._stopped and self._held + size > self._room and not self._awaited(lane):
+            while not self._stopped and self._held + size > self._room and not self._is_awaited(lane):
                 self._changed.wait()
             if self._stopped:
                 return False
@@ -154,18 +154,18 @@ class _Line(Generic[T]):
             self._changed.notify_all()
             return True
 
-    def _awaited(self, lane: _Lane[T]) -> bool:
-        """Does the consumer wait for this lane? Then one result gets through, or nothing would ever move."""
+    def _is_awaited(self, lane: _Lane[T]) -> bool:
+        """Return whether the consumer waits for this lane, so that one result must pass to prevent a deadlock."""
         return lane is self._lanes[0] and not lane.results
 
 
-_open: weakref.WeakSet[_Line[Any]] = weakref.WeakSet()
+_open: weakref.WeakSet[_Pipeline[Any]] = weakref.WeakSet()
 
 
 @atexit.register
 def _stop_all() -> None:
-    lines = list(_open)
-    for line in lines:
-        line.stop()
-    for line in lines:
-        line.join()
+    pipelines = list(_open)
+    for pipeline in pipelines:
+        pipeline.stop()
+    for pipeline in pipelines:
+        pipeline.join()

@@ -1,7 +1,6 @@
-"""Which row groups of a Parquet file may hold matching rows, by the footer.
+"""Prune the row groups of a Parquet file by the statistics in its footer.
 
-The questions are those that files are asked. Only statistics that bound the column for sure are used: of floats none,
-because writers leave NaN out of them, and of INT96 none, because they order it as bytes.
+Statistics of floats are ignored, because writers exclude NaN from them, and those of INT96, which are ordered as bytes.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ _UNUSABLE = (ValueError, OverflowError, NotImplementedError, pa.ArrowException)
 def matching_groups(
     metadata: pq.FileMetaData, schema: pa.Schema, groups: Sequence[int], predicate: Predicate
 ) -> list[int]:
-    """Those of the row groups that may hold a matching row; `schema` is the file's."""
+    """Return the row groups that may hold a matching row; `schema` is the file's."""
     leaves = [metadata.schema.column(i).path for i in range(metadata.num_columns)]
     bounds = {}
     for path in predicate.data_columns:
         type = _type_at(schema, path)
         name = ".".join(path)
-        # A column `a.b` and a field b of a have one name in Parquet; nanoseconds come cut to microseconds.
+        # In Parquet, a column `a.b` and a field b of a have the same name; pyarrow truncates nanoseconds in statistics.
         if type is not None and leaves.count(name) == 1 and getattr(type, "unit", "us") != "ns":
             bounds[path] = _bounds(metadata, groups, leaves.index(name), type)
-    kept = predicate.may_match(bounds, len(groups)).tolist()
-    return [group for group, keep in zip(groups, kept, strict=True) if keep]
+    may_match = predicate.may_match(bounds, len(groups)).tolist()
+    return [group for group, matches in zip(groups, may_match, strict=True) if matches]
 
 
 def _type_at(schema: pa.Schema, path: ColumnPath) -> pa.DataType | None:
@@ -49,21 +48,21 @@ def _type_at(schema: pa.Schema, path: ColumnPath) -> pa.DataType | None:
 
 def _bounds(metadata: pq.FileMetaData, groups: Sequence[int], leaf: int, type: pa.DataType) -> Bounds:
     chunks = [metadata.row_group(group).column(leaf) for group in groups]
-    found = [chunk.statistics for chunk in chunks]
-    nulls = [stats.null_count if stats is not None and stats.has_null_count else None for stats in found]
+    statistics = [chunk.statistics for chunk in chunks]
+    nulls = [stats.null_count if stats is not None and stats.has_null_count else None for stats in statistics]
     all_null = [
         None if count is None else count == chunk.num_values for count, chunk in zip(nulls, chunks, strict=True)
     ]
-    low, high = _ends(found, bounds_type(type), metadata.schema.column(leaf).physical_type)
+    low, high = _min_max(statistics, bounds_type(type), metadata.schema.column(leaf).physical_type)
     return Bounds(low, high, pa.array([None if n is None else n > 0 for n in nulls], BOOL), pa.array(all_null, BOOL))
 
 
-def _ends(found: Sequence[pq.Statistics | None], target: pa.DataType, stored: str) -> tuple[pa.Array, pa.Array]:
+def _min_max(statistics: Sequence[pq.Statistics | None], target: pa.DataType, stored: str) -> tuple[pa.Array, pa.Array]:
     if target not in (DOUBLE, UNORDERED) and stored != "INT96":
         try:
-            bounded = [stats if stats is not None and stats.has_min_max else None for stats in found]
+            bounded = [stats if stats is not None and stats.has_min_max else None for stats in statistics]
             low = pa.array([None if stats is None else stats.min for stats in bounded], target)
             return low, pa.array([None if stats is None else stats.max for stats in bounded], target)
-        except _UNUSABLE:  # times that Python does not have, texts that are cut within a letter
+        except _UNUSABLE:  # timestamps out of Python's range, strings truncated within a character
             pass
-    return pa.nulls(len(found), target), pa.nulls(len(found), target)
+    return pa.nulls(len(statistics), target), pa.nulls(len(statistics), target)
