@@ -15,7 +15,8 @@ import deltasql
 from deltasql.mirror import checkpoints
 from deltasql.mirror.publisher import Publisher
 from deltasql.storage import Directory
-from deltasql.store.outbox import Outbox, Publishing
+from deltasql.store.outbox import Outbox
+from deltasql.store.publish_session import PublishSession
 from tests.ageing import age
 from tests.factories import add
 from tests.processes import spawn
@@ -26,8 +27,8 @@ STEPS: list[tuple[type | object, str]] = [
     (Directory, "put"),
     (Directory, "upload"),
     (Directory, "delete"),
-    (Publishing, "record"),
-    (Outbox, "checkpointed"),
+    (PublishSession, "record"),
+    (Outbox, "record_checkpoint"),
     (Publisher, "publish"),
     (checkpoints, "clean_log"),
 ]
@@ -52,7 +53,7 @@ def publish_and_die(dsn: str, config: dict[str, str], table: str, step: int, tim
 
     with deltasql.connect(dsn, config=config) as lake:
         setattr(owner, name, dying)
-        lake.mirror._reconcile(lake.mirror._find(table), look_ahead=False)
+        lake.mirror._reconciler.reconcile(lake.mirror._find(table), check_log=False)
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
@@ -82,7 +83,7 @@ def killed_at(lake: deltasql.Lake, config: dict[str, str], step: int, time: int,
     assert len(seen.file_uris()) == seen.version()
 
     def completed() -> bool:
-        lake.mirror._reconcile(lake.mirror._find(table.name), look_ahead=False)
+        lake.mirror._reconciler.reconcile(lake.mirror._find(table.name), check_log=False)
         return DeltaTable(table.location).version() == 5
 
     wait_until(completed)  # as long as the server has not noticed the kill, the table has its publisher

@@ -282,13 +282,13 @@ def test_commits_do_not_queue_up_behind_a_silent_store(world: World) -> None:
 
 def test_a_failure_while_the_retries_end(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread that retries has found nothing left to do, and a commit fails before it is gone."""
-    look, failed, committed = world.lake.mirror.status, [], threading.Event()
+    look, failed, committed = world.lake.store.outbox.status, [], threading.Event()
 
     def lags(found: list[deltasql.MirrorStatus]) -> bool:
         return any(status.lag_versions for status in found)
 
-    def stale() -> list[deltasql.MirrorStatus]:
-        found = look()
+    def stale(*key: int) -> list[deltasql.MirrorStatus]:
+        found = look(*key)
         if threading.current_thread().name == "deltasql-mirror-retry" and not failed and not lags(found):
             failed.append(1)
             with world.proxy.failing("503"):
@@ -298,7 +298,7 @@ def test_a_failure_while_the_retries_end(world: World, monkeypatch: pytest.Monke
 
     with world.proxy.failing("503"):
         world.commit()
-        monkeypatch.setattr(world.lake.mirror, "status", stale)
+        monkeypatch.setattr(world.lake.store.outbox, "status", stale)
     assert committed.wait(60)
     world.converges()
     assert world.versions == 3

@@ -21,7 +21,7 @@ from deltalake import DeltaTable, write_deltalake
 
 import deltasql
 from deltasql.delta_log.last_checkpoint import checksum
-from deltasql.delta_log.replay import Log, replay
+from deltasql.delta_log.replay import LogFiles, replay
 from deltasql.storage import Directory
 from tests.ageing import age
 from tests.factories import add, remove
@@ -183,7 +183,7 @@ class TestCollisions:
         commit_file(table, 2).write_bytes(foreign)
         with caplog.at_level(logging.ERROR, "deltasql"):
             assert stage(lake, table) == 1
-        assert "goes on to version 2" in caplog.text
+        assert "continues to version 2" in caplog.text
         assert "other/1" in caplog.text
         assert commit_file(table, 1).read_bytes() == foreign
         status = state_of(lake, table)
@@ -392,7 +392,7 @@ class TestRunning:
             [report] = [r for r in lake.mirror.run() if r.table == table.name]
             assert "WRITE by other/1" in (report.error or "")
             assert state_of(lake, table).attempts == attempts
-        lake.mirror._pass(look_ahead=True)  # as the one that watches does
+        lake.mirror._reconciler.run_pass(check_log=True)  # as the one that watches does
         assert state_of(lake, table).attempts == 3
         commit_file(table, 1).unlink()
         assert [r.versions for r in lake.mirror.run() if r.table == table.name] == [(1,)]
@@ -484,7 +484,7 @@ class TestCheckpoints:
         for version in range(4):
             commit_file(table, version).unlink()
         directory = Directory(table.location, {})
-        assert replay(directory, Log.of(directory), 3).files.keys() == {("back", None), ("stays", None)}
+        assert replay(directory, LogFiles.of(directory), 3).files.keys() == {("back", None), ("stays", None)}
         [difference] = lake.mirror.validate(table.name)  # the contents are the same
         assert "commit files up to version 3" in difference
 

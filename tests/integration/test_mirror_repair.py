@@ -115,7 +115,7 @@ class TestTheHint:
 class TestCheckpoints:
     def test_one_that_is_gone_is_told_and_written_again(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
         checkpoint_file(table, 4).unlink()
-        assert "whose checkpoint is not there" in str(lake.mirror.validate(table.name))
+        assert "whose checkpoint does not exist" in str(lake.mirror.validate(table.name))
         assert lake.mirror.repair(table.name).checkpoint == 4
         assert hinted(table) == 4
         is_whole(lake, table)
@@ -189,7 +189,7 @@ class TestVersions:
         assert lake.mirror.validate(table.name) == []
         assert lake.mirror.repair(table.name).versions == ()
         for version in (0, 2, 3):
-            with pytest.raises(deltasql.ValidationError, match="begins at version 4"):
+            with pytest.raises(deltasql.ValidationError, match="starts at version 4"):
                 lake.mirror.repair(table.name, version=version)
         stage(lake, table)
         assert (state_of(lake, table).status, state_of(lake, table).published) == ("SUCCESS", 6)
@@ -240,14 +240,14 @@ class TestVersions:
     def test_one_before_the_checkpoint(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
         commit_file(table, 0).unlink()
         [difference] = lake.mirror.validate(table.name)
-        assert difference == f"_delta_log/{commit_file(table, 0).name} is gone"
+        assert difference == f"_delta_log/{commit_file(table, 0).name} is missing"
         assert lake.mirror.repair(table.name).versions == (0,)
         assert DeltaTable(table.location, version=1).version() == 1
         is_whole(lake, table)
         commit_file(table, 1).unlink()
         commit_file(table, 2).unlink()
         [difference] = lake.mirror.validate(table.name)
-        assert difference.endswith("is gone, and so are the commit files up to version 2")
+        assert difference.endswith("is missing, and so are the commit files up to version 2")
         assert lake.mirror.repair(table.name, version=1).versions == (1,)
         assert lake.mirror.repair(table.name).versions == (2,)
         is_whole(lake, table)
@@ -269,7 +269,7 @@ class TestVersions:
     ) -> None:
         whole = commit_file(table, version).read_bytes()
         commit_file(table, version).write_bytes(whole[:kept])
-        assert f"_delta_log/{commit_file(table, version).name} is cut short" in lake.mirror.validate(table.name)
+        assert f"_delta_log/{commit_file(table, version).name} is truncated" in lake.mirror.validate(table.name)
         assert lake.mirror.repair(table.name).versions == (version,)
         assert commit_file(table, version).read_bytes() == whole
         is_whole(lake, table)
@@ -348,17 +348,17 @@ class TestValidate:
     def test_a_clean_up_meanwhile_is_no_difference(
         self, lake: deltasql.Lake, table: deltasql.Table, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        listed = validation.Log.of
+        listed = validation.LogFiles.of
 
         def torn(directory: Any) -> Any:
             """A listing that has read the first name when the files go."""
-            monkeypatch.setattr(validation.Log, "of", listed)
+            monkeypatch.setattr(validation.LogFiles, "of", listed)
             before = listed(directory)
             clean(lake, table)
             after = listed(directory)
-            return validation.Log({0: before.commits[0]} | dict(after.commits), after.checkpoints, after.strays)
+            return validation.LogFiles({0: before.commits[0]} | dict(after.commits), after.checkpoints, after.strays)
 
-        monkeypatch.setattr(validation.Log, "of", torn)
+        monkeypatch.setattr(validation.LogFiles, "of", torn)
         assert lake.mirror.validate(table.name) == []
 
     def test_a_clean_up_after_the_log_was_listed_is_no_difference(
@@ -386,14 +386,14 @@ class TestValidate:
     def test_a_commit_meanwhile_is_no_difference(
         self, lake: deltasql.Lake, table: deltasql.Table, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        listed = validation.Log.of
+        listed = validation.LogFiles.of
 
         def late(directory: Any) -> Any:
             stage(lake, table)
             lake.mirror.settle()
             return listed(directory)
 
-        monkeypatch.setattr(validation.Log, "of", late)
+        monkeypatch.setattr(validation.LogFiles, "of", late)
         assert lake.mirror.validate(table.name) == []
 
 
@@ -418,7 +418,7 @@ class TestLogAhead:
     def test_repair_names_where_they_part(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
         commit_file(table, 9).write_bytes(b"{}\n")
         commit_file(table, 3).write_bytes(b'{"commitInfo":{"operation":"WRITE","engineInfo":"other/1"}}\n')
-        with pytest.raises(deltasql.MirrorConflict, match=r"other/1.* goes on to version 9") as caught:
+        with pytest.raises(deltasql.MirrorConflict, match=r"other/1.* continues to version 9") as caught:
             lake.mirror.repair(table.name)
         assert caught.value.version == 3
 

@@ -1,7 +1,7 @@
-"""Whose checkpoint a file is: ours name, in the Parquet footer, the table and the transaction that they are of.
+"""The origin of a checkpoint: the table, version and transaction, which deltasql writes to the Parquet footer.
 
-A checkpoint of another writer may lie at a version of ours, and says nothing of our commits. Whoever asks reads no more
-than the footer, however large the file is.
+Another writer may have written a checkpoint for one of our versions. The footer shows whose checkpoint a file is, and
+reading it is cheap even for a large file.
 """
 
 from __future__ import annotations
@@ -19,31 +19,32 @@ _NUM_ADDS = "deltasql.numOfAddFiles"
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSize:
-    """What a checkpoint holds."""
+    """The number of actions and of add actions in a checkpoint."""
 
     num_actions: int
     num_adds: int
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
-    """What a checkpoint is of. No two histories of a table have a transaction in common after they part."""
+class CheckpointOrigin:
+    """The version that a checkpoint was made from. The transaction id tells histories of a restored database apart."""
 
     table_id: str
     version: int
     txn_id: str
 
-    def marks(self) -> dict[str, str]:
-        """The entries of the footer that tell."""
+    def identity(self) -> dict[str, str]:
+        """Return the footer entries that identify the version."""
         return {"deltasql.table": self.table_id, "deltasql.version": str(self.version), "deltasql.txnId": self.txn_id}
 
-    def marks_of(self, written: CheckpointSize) -> dict[str, str]:
-        """All entries of the footer."""
-        return self.marks() | {_NUM_ADDS: str(written.num_adds)}
+    def footer_entries(self, written: CheckpointSize) -> dict[str, str]:
+        """Return all footer entries of a checkpoint."""
+        return self.identity() | {_NUM_ADDS: str(written.num_adds)}
 
 
-def found(directory: Directory, origin: Origin) -> CheckpointSize | None:
-    """The checkpoint of ours that is in place already; None if there is none, or another writer's, or a broken one."""
+def existing_checkpoint(directory: Directory, origin: CheckpointOrigin) -> CheckpointSize | None:
+    """Return the size of the existing checkpoint of a version, None if there is none that deltasql wrote and that is
+    readable."""
     path = checkpoint_path(origin.version)
     if not directory.size(path):
         return None
@@ -52,8 +53,8 @@ def found(directory: Directory, origin: Origin) -> CheckpointSize | None:
             footer = pq.read_metadata(file)
         except (pa.ArrowException, OSError):
             return None
-    marks = {key.decode(): value.decode(errors="replace") for key, value in (footer.metadata or {}).items()}
-    adds = marks.get(_NUM_ADDS, "")
-    if origin.marks().items() <= marks.items() and adds.isdigit():
+    entries = {key.decode(): value.decode(errors="replace") for key, value in (footer.metadata or {}).items()}
+    adds = entries.get(_NUM_ADDS, "")
+    if origin.identity().items() <= entries.items() and adds.isdigit():
         return CheckpointSize(footer.num_rows, int(adds))
     return None

@@ -1,4 +1,4 @@
-"""Checkpoints: everything a table holds at a version, in one Parquet file, written batch by batch."""
+"""Write checkpoints: the state of a table at a version in one Parquet file, written batch by batch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from deltasql.delta_log.checkpoint_origin import CheckpointSize, Origin
+from deltasql.delta_log.checkpoint_origin import CheckpointOrigin, CheckpointSize
 from deltasql.delta_log.parsed_columns import ParsedColumns
 from deltasql.protocol.actions import Metadata, Protocol
 from deltasql.protocol.schema import arrow_schema
@@ -71,8 +71,11 @@ _SMALL = 1000
 _CODECS = {"uncompressed", "snappy", "gzip", "zstd", "lz4", "brotli"}
 
 
-def write_checkpoint(contents: TableContents, target: Path, origin: Origin, *, removed_after: int) -> CheckpointSize:
-    """Write a file that any reader can start from. Memory holds one batch of files at a time."""
+def write_checkpoint(
+    contents: TableContents, target: Path, origin: CheckpointOrigin, *, removed_after: int
+) -> CheckpointSize:
+    """Write a checkpoint to a local file, with one batch of files in memory at a time. Tombstones up to `removed_after`
+    (milliseconds since 1970) are left out."""
     shape = _Shape.of(contents)
     count = adds = 0
     with pq.ParquetWriter(target, shape.schema, **_options(contents.metadata)) as writer:
@@ -81,12 +84,12 @@ def write_checkpoint(contents: TableContents, target: Path, origin: Origin, *, r
             count += batch.num_rows
             adds += batch.num_rows - batch.column("add").null_count
         written = CheckpointSize(count, adds)
-        writer.add_key_value_metadata(origin.marks_of(written))
+        writer.add_key_value_metadata(origin.footer_entries(written))
     return written
 
 
 def _options(metadata: Metadata) -> dict[str, Any]:
-    """Paths and statistics are all different: a dictionary of them would be work for nothing."""
+    """Return the Parquet options. Paths and statistics are all distinct, so only partition values get a dictionary."""
     codec = metadata.table_properties.codec
     return {
         "compression": codec if codec in _CODECS else "snappy",
@@ -138,7 +141,7 @@ class _Shape:
         return cls(pa.schema(columns), add, parsed, as_json)
 
     def batch(self, **columns: pa.Array) -> pa.RecordBatch:
-        """Rows that have some of the columns."""
+        """Return rows with some of the columns, the other columns null."""
         length = len(next(iter(columns.values())))
         arrays = [columns.get(f.name, pa.nulls(length, f.type)) for f in self.schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
@@ -162,7 +165,7 @@ def _batches(contents: TableContents, shape: _Shape, removed_after: int) -> Iter
 
 
 def _joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The few rows of the table itself lie with its first files: a group of rows for each would cost more than both."""
+    """Merge small batches, because a row group for a few rows costs more than the rows."""
     small: list[pa.RecordBatch] = []
     for batch in batches:
         small.append(batch)
@@ -174,7 +177,7 @@ def _joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _read_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The next batch is on its way while one is written."""
+    """Read the next batch in a thread while one is written."""
     with ThreadPoolExecutor(1, "deltasql-checkpoint") as pool:
         batch = pool.submit(next, batches, None)
         while (found := batch.result()) is not None:
@@ -228,7 +231,7 @@ def _adds(files: pa.RecordBatch, contents: TableContents, shape: _Shape) -> pa.S
 
 
 def _value_maps(values: Mapping[str, pa.Array], length: int) -> pa.MapArray:
-    """A map per file from the columns of its partition values."""
+    """Return one map per file from the columns of partition values."""
     width = len(values)
     offsets = pa.array(np.arange(length + 1, dtype=np.int32) * width)
     if not width:
@@ -240,7 +243,7 @@ def _value_maps(values: Mapping[str, pa.Array], length: int) -> pa.MapArray:
 
 
 def _removes(files: pa.RecordBatch) -> pa.StructArray:
-    """Tombstones, for VACUUM alone: without statistics and tags."""
+    """Return tombstones without statistics and tags. Only VACUUM needs them."""
     columns = {
         "path": files.column("path"),
         "deletionTimestamp": files.column("deletion_timestamp"),
@@ -256,7 +259,7 @@ def _removes(files: pa.RecordBatch) -> pa.StructArray:
 
 
 def _decoded(texts: pa.Array, kind: pa.DataType, read: Callable[[Any], Any] = lambda value: value) -> pa.Array:
-    """JSON texts, of which most are absent and many of the others alike."""
+    """Return parsed JSON texts. Most are null and many are equal, so each distinct text is parsed once."""
     if texts.null_count == len(texts):
         return pa.nulls(len(texts), kind)
     distinct = pc.dictionary_encode(texts)

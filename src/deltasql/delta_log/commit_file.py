@@ -1,8 +1,8 @@
-"""The bytes of a commit file. The same version always gives the same bytes, whoever publishes it and however often.
+"""Encode commit files. A version always has the same bytes, so that publishing it again is recognised.
 
-commitInfo first, then protocol, metaData, txn, domainMetadata, add, remove, cdc; keys in alphabetical order; optional
-fields that are unset left out, but null partition values and empty maps kept, because readers refuse a log without
-them; whole numbers for times; a newline after every action. Delta itself defines no canonical form.
+Delta defines no canonical form. This one is: commitInfo, then protocol, metaData, txn, domainMetadata, add, remove and
+cdc, one action per line; keys in alphabetical order; unset optional fields left out; null partition values and empty
+maps kept, because readers reject a log without them; times as whole numbers; a newline after every action.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ Json = dict[str, Any]
 
 
 def commit_bytes(commit: LoggedCommit) -> bytes:
-    """The content of the commit's file."""
-    others: list[Action | None] = [
+    """Return the content of the commit file of a version."""
+    table_actions: list[Action | None] = [
         commit.protocol,
         commit.metadata,
         *sorted(commit.txns, key=lambda t: t.app_id),
         *sorted(commit.domains, key=lambda d: d.domain),
     ]
     lines = [_sorted.encode({"commitInfo": _info(commit)})]
-    lines += [_line(action) for action in others if action is not None]
+    lines += [_line(action) for action in table_actions if action is not None]
     head = b"\n".join(lines) + b"\n"
     return b"".join((head, _adds(commit.adds), _removes(commit.removes), *_each(commit.cdc)))
 
@@ -51,7 +51,7 @@ def _each(actions: Iterable[Action]) -> Iterable[bytes]:
     return (_line(action) + b"\n" for action in actions)
 
 
-# --- Files: a commit may hold 100,000 of them, so they are encoded column by column.
+# A commit may hold 100,000 files, so files are encoded column by column.
 
 
 class _AddBody(msgspec.Struct, omit_defaults=True, gc=False):
@@ -140,7 +140,7 @@ def _fields(value: Any) -> Json:
 
 
 def _maps(values: Sequence[Mapping[str, str | None] | None]) -> list[msgspec.Raw | None]:
-    """Partition values: many files, few partitions."""
+    """Return partition values as JSON, each distinct map encoded once: there are many files but few partitions."""
     known: dict[Any, msgspec.Raw | None] = {}
     result: list[msgspec.Raw | None] = []
     for value in values:

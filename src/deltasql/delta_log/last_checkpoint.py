@@ -1,4 +1,4 @@
-"""`_last_checkpoint`: where readers start. A hint, but one that must never name a checkpoint that is not there."""
+"""`_last_checkpoint`: the hint which checkpoint readers start from. It must name an existing checkpoint."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from urllib.parse import quote
 import msgspec
 
 _UNRESERVED = "-._~"
-_OTHER_FORMS = {"parts", "v2Checkpoint"}
+_OTHER_CHECKPOINT_KINDS = {"parts", "v2Checkpoint"}
 
 
 def encode_hint(version: int, size: int, size_in_bytes: int, num_adds: int) -> bytes:
-    """The content of the hint, with its checksum."""
+    """Return the content of the hint, with its checksum."""
     fields = {"version": version, "size": size, "sizeInBytes": size_in_bytes, "numOfAddFiles": num_adds}
     return msgspec.json.encode(fields | {"checksum": checksum(fields)})
 
 
 def decode_hint(data: bytes | None) -> int | None:
-    """The version that a hint names; None if it says nothing that can be trusted, or names a checkpoint of another
-    form than ours."""
+    """Return the version that a hint names, None if the hint is invalid or names another kind of checkpoint than the
+    classic one."""
     try:
         fields = msgspec.json.decode(data or b"")
         version = fields["version"]
         given = fields.get("checksum")
-        if fields.keys() & _OTHER_FORMS:
+        if fields.keys() & _OTHER_CHECKPOINT_KINDS:
             return None
     except (msgspec.DecodeError, KeyError, TypeError, AttributeError):
         return None
@@ -36,7 +36,7 @@ def decode_hint(data: bytes | None) -> int | None:
 
 
 def checksum(fields: dict[str, Any]) -> str:
-    """MD5 of all fields but the checksum itself, in the canonical form that the protocol gives."""
+    """Return the MD5 of all fields except the checksum, in the canonical form of the Delta protocol."""
     leaves = sorted(_leaves("", {key: value for key, value in fields.items() if key != "checksum"}))
     return hashlib.md5(",".join(leaves).encode(), usedforsecurity=False).hexdigest()
 

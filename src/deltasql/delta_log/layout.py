@@ -13,27 +13,27 @@ _VERSIONED = re.compile(rf"{LOG}/(\d{{20}})\.(?:json|crc|checkpoint\..*|\d{{20}}
 
 
 def commit_path(version: int) -> str:
-    """The file of a version."""
+    """Return the path of the commit file of a version."""
     return f"{LOG}/{version:020d}.json"
 
 
 def checkpoint_path(version: int) -> str:
-    """The classic checkpoint of a version."""
+    """Return the path of the classic checkpoint of a version."""
     return f"{LOG}/{version:020d}.checkpoint.parquet"
 
 
 def commit_version(path: str) -> int | None:
-    """The version that a commit file holds."""
+    """Return the version of a commit file, None for any other path."""
     return _number(_COMMIT, path)
 
 
 def checkpoint_version(path: str) -> int | None:
-    """The version that a classic checkpoint is of."""
+    """Return the version of a classic checkpoint, None for any other path."""
     return _number(_CHECKPOINT, path)
 
 
 def any_version(path: str) -> int | None:
-    """The version that a file of the log belongs to, a compaction to its first."""
+    """Return the version of any file of the log, the first version for a compaction, None for any other path."""
     return _number(_VERSIONED, path)
 
 

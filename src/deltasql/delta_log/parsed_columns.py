@@ -1,4 +1,4 @@
-"""`stats_parsed` and `partitionValues_parsed`: statistics and partition values of a checkpoint in their own types."""
+"""`stats_parsed` and `partitionValues_parsed`: the typed statistics and partition values of a checkpoint."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ _FRACTIONS = msgspec.json.Decoder(float_hook=Decimal)
 
 
 class ParsedColumns:
-    """The typed columns beside `add.stats`; none at all unless the table asks for them. `partitions` has the distinct
-    values of each partition column: if one of them is unclear there is no column for them, as a null would say that
-    the file belongs to another partition, and readers would skip it."""
+    """The typed columns beside `add.stats`, none if they are disabled.
 
-    def __init__(self, schema: pa.Schema, partitions: Mapping[str, pa.Array], wanted: bool) -> None:
+    `partitions` has the distinct values of each partition column. If one of them cannot be parsed, there is no column
+    for partition values, because a null would mean another partition, and readers would skip the file."""
+
+    def __init__(self, schema: pa.Schema, partitions: Mapping[str, pa.Array], enabled: bool) -> None:
         self._partitions = {c: schema.field(c).type for c in partitions}
         self._bounded = _bounded([f for f in schema if f.name not in partitions])
         self._counted = _counted([f for f in schema if f.name not in partitions])
         self.types: dict[str, pa.DataType] = {}
-        if wanted and partitions and all(_is_clear(partitions[c], kind) for c, kind in self._partitions.items()):
+        if enabled and partitions and all(_is_unambiguous(partitions[c], kind) for c, kind in self._partitions.items()):
             self.types["partitionValues_parsed"] = pa.struct(self._partitions)
-        if wanted:
+        if enabled:
             self.types["stats_parsed"] = pa.struct(
                 {
                     "numRecords": pa.int64(),
@@ -41,7 +42,7 @@ class ParsedColumns:
             )
 
     def arrays(self, stats: pa.Array, values: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
-        """The columns for a batch of files."""
+        """Return the columns for a batch of files."""
         arrays: dict[str, pa.Array] = {}
         if "partitionValues_parsed" in self.types:
             parsed = [_partition_column(values[name], kind) for name, kind in self._partitions.items()]
@@ -54,7 +55,7 @@ class ParsedColumns:
 
 
 def _bounded(fields: Sequence[pa.Field]) -> pa.StructType | None:
-    """The columns that have a smallest and a largest value."""
+    """Return the columns that have a minimum and a maximum."""
     return _struct(fields, lambda kind: None if _unordered(kind) else kind)
 
 
@@ -78,7 +79,7 @@ def _loads(text: str) -> Any:
 
 
 def _reader(kind: pa.DataType) -> Callable[[Any], Any]:
-    """JSON values of the type; null for what is none of it."""
+    """Return a function that reads JSON values of a type, and returns None for a value of another type."""
     if pa.types.is_struct(kind):
         inner = {f.name: _reader(f.type) for f in kind}
         return lambda value: {n: read(value.get(n)) for n, read in inner.items()} if isinstance(value, dict) else None
@@ -86,11 +87,11 @@ def _reader(kind: pa.DataType) -> Callable[[Any], Any]:
 
     def safely(value: Any) -> Any:
         try:
-            found = None if value is None else read(value)
-            pa.scalar(found, kind)
+            parsed = None if value is None else read(value)
+            pa.scalar(parsed, kind)
         except (ValueError, TypeError, ArithmeticError, pa.ArrowException):
             return None
-        return found
+        return parsed
 
     return safely
 
@@ -110,11 +111,11 @@ def _leaf_reader(kind: pa.DataType) -> Callable[[Any], Any]:
     return lambda value: int(value) if isinstance(value, Decimal) and types.is_integer(kind) else value
 
 
-def _is_clear(texts: pa.Array, kind: pa.DataType) -> bool:
-    """Do all readers take these serialised partition values for the same ones?"""
+def _is_unambiguous(texts: pa.Array, kind: pa.DataType) -> bool:
+    """Return whether all readers parse these serialised partition values to the same values."""
     bounds = partition_bounds(texts, kind)
     if pa.types.is_timestamp(kind) and bounds.min != bounds.max:
-        return False  # a time of an unknown zone
+        return False  # a timestamp without a time zone
     try:
         _partition_column(texts, kind)
     except ValueError:
@@ -123,7 +124,7 @@ def _is_clear(texts: pa.Array, kind: pa.DataType) -> bool:
 
 
 def _partition_column(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Serialised partition values in their type."""
+    """Return serialised partition values in their type."""
     distinct = texts.dictionary_encode()
     values = [partition_scalar(text, kind) for text in distinct.dictionary.to_pylist()]
     return pa.array(values, kind).take(distinct.indices)

@@ -1,4 +1,4 @@
-"""What a reader makes of `_delta_log`: the newest checkpoint, and the commits after it, in order."""
+"""Replay `_delta_log` as a reader does: the latest checkpoint, then the commits after it, in order."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from deltasql.protocol.actions import ACTIONS, Action, Add, DomainMetadata, Meta
 from deltasql.storage import Directory
 
 FileKey = tuple[str, str | None]
-"""A path, and which deletion vector it has."""
+"""A path and the id of its deletion vector."""
 
 
 @dataclass(slots=True)
-class Replayed:
-    """A table as the published log has it."""
+class ReplayedTable:
+    """The state of a table that results from the published log."""
 
     version: int = -1
     protocol: Protocol | None = None
@@ -32,7 +32,7 @@ class Replayed:
     files: dict[FileKey, Add] = field(default_factory=dict)
 
     def apply(self, action: Action) -> None:
-        """Take one action in."""
+        """Apply one action to the state."""
         match action:
             case Protocol():
                 self.protocol = action
@@ -51,23 +51,27 @@ class Replayed:
 
 
 def file_key(action: Add | Remove) -> FileKey:
-    """What tells one file from another."""
+    """Return the key that identifies a file."""
     return action.path, action.deletion_vector.unique_id if action.deletion_vector else None
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
-    """The files of `_delta_log` that hold versions."""
+class LogFiles:
+    """The files of `_delta_log` that hold versions.
+
+    Attributes:
+        commits: The sizes of the commit files, by version.
+        checkpoints: The versions that have a classic checkpoint.
+        strays: Files that readers use and the mirror never writes: checksums, compactions, other checkpoints.
+    """
 
     commits: Mapping[int, int]
-    """The sizes of the commit files, by version."""
     checkpoints: frozenset[int]
     strays: tuple[str, ...]
-    """Files of a kind that readers trust and the mirror never writes: checksums, compactions, other checkpoints."""
 
     @classmethod
-    def of(cls, directory: Directory) -> Log:
-        """List the log."""
+    def of(cls, directory: Directory) -> LogFiles:
+        """List the log of a table directory."""
         entries = list(directory.list(LOG))
         paths = [entry.path for entry in entries]
         return cls(
@@ -78,28 +82,29 @@ class Log:
             ),
         )
 
-    def missing(self, kept: int, published: int) -> list[int]:
-        """The published versions whose commit files are not there, from the first one on that was not cleaned up."""
-        return [version for version in range(kept, published + 1) if version not in self.commits]
+    def missing(self, first: int, published: int) -> list[int]:
+        """Return the versions from `first` to `published` without a commit file."""
+        return [version for version in range(first, published + 1) if version not in self.commits]
 
-    def is_headless(self, kept: int) -> bool:
-        """Is the checkpoint gone that stands for everything that was cleaned up?"""
-        return kept > 0 and kept not in self.checkpoints
+    def lacks_first_checkpoint(self, first: int) -> bool:
+        """Return whether log retention has deleted the versions before `first`, but the checkpoint of `first` is
+        missing."""
+        return first > 0 and first not in self.checkpoints
 
 
-def replay(directory: Directory, log: Log, version: int) -> Replayed:
-    """The table at a version. A gap in the log is an error, as it is to every reader."""
+def replay(directory: Directory, log: LogFiles, version: int) -> ReplayedTable:
+    """Return the table at a version. A gap in the log is an error, as it is for every reader."""
     start = max((v for v in log.checkpoints if v <= version), default=-1)
-    table = Replayed()
+    table = ReplayedTable()
     if start >= 0:
-        with _naming(directory, checkpoint_path(start)):
+        with _naming_file(directory, checkpoint_path(start)):
             for action in _checkpoint_actions(directory, start):
                 table.apply(action)
     for number in range(start + 1, version + 1):
         data = directory.get(commit_path(number)) if number in log.commits else None
         if data is None:
             raise DeltaSqlError(f"{directory.location}: {commit_path(number)} is missing from the log")
-        with _naming(directory, commit_path(number)):
+        with _naming_file(directory, commit_path(number)):
             for action in commit_actions(data):
                 table.apply(action)
     table.version = version
@@ -107,8 +112,8 @@ def replay(directory: Directory, log: Log, version: int) -> Replayed:
 
 
 @contextmanager
-def _naming(directory: Directory, path: str) -> Iterator[None]:
-    """What cannot be read is an error that names the file, whatever is wrong with it."""
+def _naming_file(directory: Directory, path: str) -> Iterator[None]:
+    """Turn any error in the block into one that names the file."""
     try:
         yield
     except DeltaSqlError:
@@ -119,7 +124,7 @@ def _naming(directory: Directory, path: str) -> Iterator[None]:
 
 
 def commit_actions(data: bytes) -> Iterator[Action]:
-    """The actions of a commit file; those of a kind that this release does not know are left out."""
+    """Yield the actions of a commit file, except those of a kind that this release does not know."""
     for line in data.splitlines():
         if line.strip():
             for kind, body in msgspec.json.decode(line).items():
@@ -140,5 +145,5 @@ def _checkpoint_actions(directory: Directory, version: int) -> Iterator[Action]:
 
 
 def _plain(body: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of a checkpoint as the JSON of a commit would have it."""
+    """Return a checkpoint row as the JSON of a commit file has it."""
     return {key: value for key, value in body.items() if value is not None and not key.endswith("_parsed")}

@@ -217,7 +217,7 @@ class Lake:
                 self.store.drop_table(state)
             return
         self.mirror.settle()
-        with self.store.outbox.ending(state.table_key):
+        with self.store.outbox.dropping(state.table_key):
             self.store.drop_table(state)
             storage.delete_below(state.location, self.storage_options)
 

@@ -1,6 +1,7 @@
-"""The mirror: what is committed in PostgreSQL, published to `_delta_log` for every Delta reader."""
+"""The mirror: publishes the versions that are committed in PostgreSQL to `_delta_log`, for every Delta reader."""
 
-from deltasql.mirror.mirror import Mirror, MirrorReport
-from deltasql.store.outbox import MirrorStatus
+from deltasql.mirror.mirror import Mirror
+from deltasql.mirror.reconciler import MirrorReport
+from deltasql.store.mirror_records import MirrorStatus
 
 __all__ = ["Mirror", "MirrorReport", "MirrorStatus"]

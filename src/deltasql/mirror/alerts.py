@@ -1,4 +1,4 @@
-"""Telling somebody that a version could not be published."""
+"""Alerts: report that a version could not be published."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 
 from deltasql.errors import MirrorConflict, MirrorFailure
-from deltasql.store.outbox import MirroredTable
+from deltasql.store.mirror_records import MirroredTable
 
 _log = logging.getLogger(__name__)
 
@@ -17,15 +17,15 @@ _SECONDS = 10
 
 
 class Alerts:
-    """Tells of failures. The webhook is called by a thread of its own: no commit waits for whoever listens there."""
+    """Logs failures and posts them to a webhook, in a separate thread so that no commit waits for it."""
 
     def __init__(self, webhook: str) -> None:
         self._webhook = webhook
         self._lock = threading.Lock()
         self._sender: ThreadPoolExecutor | None = None
 
-    def tell(self, table: MirroredTable, failure: MirrorFailure) -> None:
-        """A line in the log at ERROR, and soon a POST to the webhook if there is one."""
+    def send(self, table: MirroredTable, failure: MirrorFailure) -> None:
+        """Log a failure at level ERROR, and post it to the webhook if one is configured."""
         _log.error("%s", failure)
         if self._webhook:
             with self._lock:
@@ -34,7 +34,7 @@ class Alerts:
                 self._sender.submit(_post, self._webhook, table, failure)
 
     def close(self) -> None:
-        """Wait until everything was told."""
+        """Wait until all alerts are sent."""
         with self._lock:
             sender, self._sender = self._sender, None
         if sender is not None:
@@ -58,4 +58,4 @@ def _post(webhook: str, table: MirroredTable, failure: MirrorFailure) -> None:
         with urllib.request.urlopen(request, timeout=_SECONDS):  # noqa: S310
             pass
     except (OSError, HTTPException, ValueError) as error:
-        _log.warning("the alert for table %s did not reach its webhook: %s", table.name, error)
+        _log.warning("table %s: the alert could not be posted to the webhook: %s", table.name, error)

@@ -1,7 +1,7 @@
-"""When a checkpoint is due, writing it, pointing readers to it, and cleaning up what it makes superfluous.
+"""Write the checkpoints that are due, update `_last_checkpoint`, and delete the log files that are no longer needed.
 
-The order keeps every reader safe at every moment: the checkpoint, a look at it, the hint that names it, and only then
-the old files go.
+The order keeps the log readable at every moment: first the checkpoint is written and verified, then `_last_checkpoint`
+names it, and only then are old files deleted.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from deltasql.config import Config
-from deltasql.delta_log.checkpoint_origin import CheckpointSize, Origin, found
+from deltasql.delta_log.checkpoint_origin import CheckpointOrigin, CheckpointSize, existing_checkpoint
 from deltasql.delta_log.checkpoint_writer import write_checkpoint
 from deltasql.delta_log.last_checkpoint import decode_hint, encode_hint
 from deltasql.delta_log.layout import LAST_CHECKPOINT, checkpoint_path
-from deltasql.delta_log.replay import Log
+from deltasql.delta_log.replay import LogFiles
 from deltasql.errors import MirrorConflict, UsageError
 from deltasql.mirror.log_retention import clean_log, retained_from
 from deltasql.mirror.metrics import Metrics
@@ -27,7 +27,7 @@ from deltasql.protocol.properties import TableProperties
 from deltasql.protocol.table_changes import epoch_millis
 from deltasql.storage import Directory
 from deltasql.store import Store
-from deltasql.store.outbox import MirroredTable
+from deltasql.store.mirror_records import MirroredTable
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ _LONGEST_PAUSE = 300.0
 
 
 class Checkpoints:
-    """Writes the checkpoints of tables."""
+    """Writes the checkpoints of tables and applies log retention."""
 
     def __init__(self, store: Store, directories: Directories, metrics: Metrics) -> None:
         self._store = store
@@ -43,32 +43,32 @@ class Checkpoints:
         self._directories = directories
         self._metrics = metrics
         self._failures: dict[int, tuple[int, float]] = {}
-        """Per table: how often in a row it failed, and when it may be tried again."""
+        """Per table key: the number of consecutive failures, and the time of the next attempt."""
 
     def due(self, table: MirroredTable) -> int | None:
-        """The version that wants a checkpoint: the last multiple of the interval that is published and has none."""
+        """Return the version of the checkpoint that is due: the last published multiple of the interval without one."""
         progress = self._outbox.progress(table)
         return self.due_at(table, progress.published, progress.checkpoint)
 
     def due_at(self, table: MirroredTable, published: int, checkpoint: int) -> int | None:
-        """The same for a table that is published, and has a checkpoint, up to known versions."""
+        """Return the version of the checkpoint that is due, after the last published version and checkpoint."""
         every = interval(table, self._store.config)
         version = published // every * every
         return version if version > max(0, checkpoint) else None
 
-    def passed(self, table: MirroredTable, versions: Sequence[int]) -> bool:
-        """Is one of the versions that were just published to have a checkpoint?"""
+    def includes_checkpoint(self, table: MirroredTable, versions: Sequence[int]) -> bool:
+        """Return whether one of the versions is a multiple of the checkpoint interval."""
         every = interval(table, self._store.config)
         return any(version and version % every == 0 for version in versions)
 
     def write_due(self, table: MirroredTable, *, wait: bool = False, now: bool = False) -> int | None:
-        """Write the checkpoint that is due, if there is one; its version. Only with `wait` when somebody is at it, only
-        with `now` soon after it failed."""
+        """Write the checkpoint that is due, and return its version, None if none was written. `wait` waits for another
+        process that writes one; `now` ignores the backoff after a failure."""
         written = None
         if self.due(table) is None or (not now and time.monotonic() < self._failures.get(table.key, (0, 0.0))[1]):
             return None
-        with self._outbox.checkpointing(table, wait=wait) as mine:
-            while mine and (version := self.due(table)) is not None:
+        with self._outbox.checkpointing(table, wait=wait) as locked:
+            while locked and (version := self.due(table)) is not None:
                 self._write_and_clean(table, version)
                 written = version
         return written
@@ -82,7 +82,7 @@ class Checkpoints:
             times = self._failures.get(table.key, (0, 0.0))[0] + 1
             pause = min(_LONGEST_PAUSE, self._store.config["mirror.retry_backoff_base"] * 2.0 ** min(times - 1, 30))
             self._failures[table.key] = times, time.monotonic() + pause
-            self._outbox.checkpoint_failed(table, version, f"checkpoint: {error}")
+            self._outbox.record_checkpoint_failure(table, version, f"checkpoint: {error}")
             raise
         self._failures.pop(table.key, None)
         self._clean(table)
@@ -93,46 +93,53 @@ class Checkpoints:
             clean_log(self._directories.of(table), self._outbox, table, before)
 
     def write(self, table: MirroredTable, version: int) -> None:
-        """Write the checkpoint of a published version unless it is there, and have readers find it."""
+        """Write the checkpoint of a published version unless it exists, and let `_last_checkpoint` name it."""
         directory = self._directories.of(table)
         origin = self._origin(table, version)
         hinted, head = trusted_hint(directory), self._outbox.progress(table).head
         if hinted is not None and hinted > head:
             problem = f"{directory.location}/{LAST_CHECKPOINT} names version {hinted}, which the database does not have"
             raise MirrorConflict(table.id, hinted, problem, table.name)
-        written = found(directory, origin) or self._upload(table, origin, directory)
+        written = existing_checkpoint(directory, origin) or self._upload(table, origin, directory)
         if hinted is None or hinted <= version:
             size = directory.size(checkpoint_path(version)) or 0
             directory.put(LAST_CHECKPOINT, encode_hint(version, written.num_actions, size, written.num_adds))
-        self._outbox.checkpointed(table, version)
+        self._outbox.record_checkpoint(table, version)
 
     def repair(self, table: MirroredTable, after: int = -1, start: int = 0) -> int | None:
-        """Write anew what is not ours among the checkpoints after a version, and the last one if it is gone, as well as
-        the one that the log starts with; have the hint name one that is there. The last version that was written."""
+        """Overwrite checkpoints of other writers, write missing ones, and return the last version that was written.
+
+        Args:
+            table: The table.
+            after: Checkpoints up to this version are left alone.
+            start: The first version of the log if log retention has deleted earlier ones. It must have a checkpoint.
+        """
         with self._outbox.checkpointing(table, wait=True):
             directory, published = self._directories.of(table), self._outbox.progress(table).published
             if published < 0:
                 return None
-            log = Log.of(directory)
-            there = {version for version in log.checkpoints if version <= published}
-            wanted = {v for v in there if v > after and found(directory, self._origin(table, v)) is None}
-            last = self.due_at(table, published, max(there, default=0))
-            wanted |= {last} if last is not None else set()
-            wanted |= {start} if 0 < start <= published and start not in there else set()
-            if not wanted and there and trusted_hint(directory) is None:
-                wanted = {max(there)}
-            for version in sorted(wanted):
+            log = LogFiles.of(directory)
+            existing = {version for version in log.checkpoints if version <= published}
+            missing = {
+                v for v in existing if v > after and existing_checkpoint(directory, self._origin(table, v)) is None
+            }
+            last = self.due_at(table, published, max(existing, default=0))
+            missing |= {last} if last is not None else set()
+            missing |= {start} if 0 < start <= published and start not in existing else set()
+            if not missing and existing and trusted_hint(directory) is None:
+                missing = {max(existing)}
+            for version in sorted(missing):
                 self._write_and_clean(table, version)
-            if not log.checkpoints | wanted and directory.size(LAST_CHECKPOINT) is not None:
+            if not log.checkpoints | missing and directory.size(LAST_CHECKPOINT) is not None:
                 directory.delete([LAST_CHECKPOINT])
-            return max(wanted, default=None)
+            return max(missing, default=None)
 
-    def _origin(self, table: MirroredTable, version: int) -> Origin:
-        return Origin(table.id, version, self._outbox.transaction(table, version))
+    def _origin(self, table: MirroredTable, version: int) -> CheckpointOrigin:
+        return CheckpointOrigin(table.id, version, self._outbox.txn_id(table, version))
 
-    def _upload(self, table: MirroredTable, origin: Origin, directory: Directory) -> CheckpointSize:
-        kept = TableProperties.of(table.properties).deleted_file_retention
-        after = epoch_millis(datetime.now(UTC) - kept)
+    def _upload(self, table: MirroredTable, origin: CheckpointOrigin, directory: Directory) -> CheckpointSize:
+        retention = TableProperties.of(table.properties).deleted_file_retention
+        after = epoch_millis(datetime.now(UTC) - retention)
         with tempfile.TemporaryDirectory(prefix="deltasql-") as scratch:
             file = Path(scratch) / "checkpoint.parquet"
             with self._store.contents(table.id, origin.version) as contents:
@@ -142,18 +149,18 @@ class Checkpoints:
 
 
 def interval(table: MirroredTable, config: Config) -> int:
-    """How many versions lie between checkpoints."""
+    """Return the number of versions between two checkpoints of a table."""
     given = TableProperties.of(table.properties).checkpoint_interval
     if given is not None:
         return given
     try:
         return int(config.override(table.properties)["mirror.checkpoint_interval"])
     except UsageError:
-        # Another release's property: it stops neither a repair of its table nor anything of others.
+        # A property of another release must not stop the repair of this table or the work on other tables.
         return int(config["mirror.checkpoint_interval"])
 
 
 def trusted_hint(directory: Directory) -> int | None:
-    """The version that the hint names, if its checkpoint is there: readers fail on any other."""
+    """Return the version that `_last_checkpoint` names, None if that checkpoint does not exist."""
     hinted = decode_hint(directory.get(LAST_CHECKPOINT))
     return None if hinted is None or directory.size(checkpoint_path(hinted)) is None else hinted

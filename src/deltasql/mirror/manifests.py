@@ -1,7 +1,7 @@
-"""Manifests: for readers of `_delta_log`, who see tables one by one, which versions belong together.
+"""Manifests: consistent versions of several tables, for readers of `_delta_log`, which has one log per table.
 
-Each commit to several tables gets a numbered file once all of them are published. It says what the commit did, and the
-versions to read together from then on: of every table that ever was in such a commit, the last one.
+Each multi-table commit gets a numbered file once all its tables are published. `tables` lists the versions of the
+commit. `snapshot` lists the consistent versions of all tables that were ever part of a multi-table commit.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from deltasql.config import Config
 from deltasql.errors import StorageError, UsageError
 from deltasql.protocol.table_changes import epoch_millis
 from deltasql.storage import Directory
-from deltasql.store.outbox import ManifestSession, MirroredTable, MultiTableCommit, Outbox
+from deltasql.store.mirror_records import MirroredTable, MultiTableCommit
+from deltasql.store.outbox import Outbox
+from deltasql.store.publish_session import ManifestSession
 from deltasql.store.read.log_reader import Moment, moment
 
 FOLDER = "_deltasql/transactions"
@@ -38,38 +40,41 @@ class Manifests:
         self._retention: float = config["lake.manifest_retention"]
         self._options = options
         self.is_clean = True
-        """Off once in a while: `clean` is to be called then, when no writer waits."""
+        """False after every 100th manifest: `clean` should be called when no writer waits."""
         self._directory: Directory | None = None
 
     def publish(self, mirrored: Callable[[Sequence[MirroredTable]], Collection[str]], *, wait: bool = False) -> bool:
-        """Write the manifests that are due. Is anything left to do, for now or for another publisher who is at it, who
-        is waited for if `wait` is on? `mirrored` tells the ids of tables that are published at all: others are none of
-        an outside reader's business."""
+        """Write the manifests that are due, and return whether some are left.
+
+        Args:
+            mirrored: Returns the ids of the tables that are published at all. Manifests list only these.
+            wait: Whether to wait for another publisher.
+        """
         if not self.location:
             return False
         with self._outbox.manifests(wait=wait) as session:
             if session is None:
                 return True
-            while waiting := session.open():
+            while waiting := session.open_commits():
                 known = frozenset(mirrored(session.tables()))
-                for one in waiting:
-                    if any(table.table_id in known and not table.published for table in one.tables):
+                for commit in waiting:
+                    if any(table.table_id in known and not table.published for table in commit.tables):
                         return True
                     number, snapshot = session.last()
-                    if not self._write(session, one, known, number + 1, snapshot):
-                        break  # look again: another transaction had the number
+                    if not self._write(session, commit, known, number + 1, snapshot):
+                        break  # another transaction has this number: read the open commits again
                     self.is_clean = self.is_clean and (number + 2) % _CLEAN_EVERY != 0
         return False
 
     def clean(self) -> list[str]:
-        """Delete manifests from before `lake.manifest_retention`, but the last of them: it tells of the moments until
-        the next one."""
+        """Delete the manifests that are older than `lake.manifest_retention`, and return their paths. The newest of
+        them is kept, because it applies until the next manifest."""
         if not self.location:
             return []
         before = datetime.now(UTC) - timedelta(seconds=self._retention)
         directory = self._opened()
-        told = (entry for entry in directory.list(FOLDER) if entry.path.endswith(".json"))
-        old = sorted(entry.path for entry in told if entry.modified < before)[:-1]
+        manifests = (entry for entry in directory.list(FOLDER) if entry.path.endswith(".json"))
+        old = sorted(entry.path for entry in manifests if entry.modified < before)[:-1]
         directory.delete(old)
         self.is_clean = True
         return old
@@ -82,14 +87,14 @@ class Manifests:
     def _write(
         self,
         session: ManifestSession,
-        one: MultiTableCommit,
+        commit: MultiTableCommit,
         known: Collection[str],
         number: int,
         before: Mapping[str, Any],
     ) -> bool:
-        """Write the next manifest; False if it is there already, and of another transaction: a publisher that died
-        wrote it, and could not say so."""
-        timestamp = epoch_millis(one.committed_at)
+        """Write the next manifest. Return False if the number is taken by the manifest of another transaction, which a
+        publisher wrote and died before it recorded that."""
+        timestamp = epoch_millis(commit.committed_at)
         tables = {
             table.name: {
                 "id": table.table_id,
@@ -97,84 +102,102 @@ class Manifests:
                 "version": table.version,
                 "timestamp": timestamp,
             }
-            for table in one.tables
+            for table in commit.tables
             if table.table_id in known
         }
-        snapshot = {name: told for name, told in {**before, **tables}.items() if told["id"] in known}
+        snapshot = {name: entry for name, entry in {**before, **tables}.items() if entry["id"] in known}
         content: dict[str, Any] = {
-            "txnId": one.txn_id,
+            "txnId": commit.txn_id,
             "timestamp": timestamp,
-            "author": one.author,
-            "message": one.message,
+            "author": commit.author,
+            "message": commit.message,
             "tables": tables,
             "snapshot": snapshot,
         }
         data = _encoder.encode(content) + b"\n"
         if not self._opened().put_if_absent(_path(number), data):
-            content = self._there(number, data, one)
-        if not session.written(content["txnId"], number, content["snapshot"]):
+            content = self._existing(number, data, commit)
+        if not session.record(content["txnId"], number, content["snapshot"]):
             raise StorageError(
                 f"{self.location}/{_path(number)} is the manifest of transaction {content['txnId']}, which this "
-                f"database does not know, or knows by another number: another lake writes there, or the database was "
-                f"restored from a back-up. Set lake.location to a place of the lake's own, or move old manifests away"
+                f"database does not have, or has with another number: another lake writes to this location, or the "
+                f"database was restored from a backup. Set lake.location to a location that no other lake uses, or "
+                f"move the old manifests away"
             )
-        return bool(content["txnId"] == one.txn_id)
+        return bool(content["txnId"] == commit.txn_id)
 
-    def _there(self, number: int, data: bytes, one: MultiTableCommit) -> dict[str, Any]:
-        """A manifest that is there already."""
+    def _existing(self, number: int, data: bytes, commit: MultiTableCommit) -> dict[str, Any]:
+        """Return the manifest that exists under a number, after completing it if it is a truncated one of ours."""
         directory = self._opened()
-        there = directory.get(_path(number))
-        if there is not None and data.startswith(there) and there != data:
-            directory.put(_path(number), data)  # our own bytes, cut short
-            there = data
+        existing = directory.get(_path(number))
+        if existing is not None and data.startswith(existing) and existing != data:
+            directory.put(_path(number), data)
+            existing = data
         try:
-            found: dict[str, Any] = msgspec.json.decode(there or b"")
-            if found["txnId"] and found["snapshot"] is not None:
-                return found
+            content: dict[str, Any] = msgspec.json.decode(existing or b"")
+            if content["txnId"] and content["snapshot"] is not None:
+                return content
         except (msgspec.DecodeError, KeyError, TypeError) as error:
-            problem = f"{self.location}/{_path(number)} is no manifest of deltasql's: move it away"
+            problem = f"{self.location}/{_path(number)} is not a manifest of deltasql: move it away"
             raise StorageError(problem) from error
-        raise StorageError(f"{self.location}/{_path(number)} cannot be the manifest of transaction {one.txn_id}")
+        raise StorageError(f"{self.location}/{_path(number)} cannot be the manifest of transaction {commit.txn_id}")
 
 
 @dataclass(frozen=True, slots=True)
 class LakeVersions:
-    """Versions of tables that belong together."""
+    """Consistent versions of several tables.
+
+    Attributes:
+        versions: The version of each table, by table name.
+        locations: The location of each table, by table name.
+        txn_id: The last transaction that the versions include.
+        timestamp: The time of that transaction.
+    """
 
     versions: Mapping[str, int]
-    """By the names of tables."""
     locations: Mapping[str, str]
     txn_id: str
-    """The last transaction that they have."""
     timestamp: datetime
 
 
 def versions_as_of(
     location: str, timestamp: Moment | None = None, *, storage_options: Mapping[str, str] | None = None
 ) -> LakeVersions:
-    """The versions of a lake's tables to read together, for engines that read `_delta_log`: the latest, or those at a
-    moment. `location` is the lake's `lake.location`; the database is not asked.
+    """Return consistent versions of the tables of a lake, for engines that read `_delta_log`.
 
-    A transaction is seen once all its tables are published, and so is every later one: readers see no half of it, but
-    may see it late."""
+    The database is not used. A transaction is included once all its tables, and those of all earlier multi-table
+    transactions, are published: readers see all of a transaction or nothing of it, but may see it late.
+
+    Args:
+        location: The value of `lake.location` in the configuration of the lake.
+        timestamp: The time, as a datetime or an ISO text. The default is the latest versions.
+        storage_options: The options of the object store.
+
+    Returns:
+        The versions and locations of the tables.
+
+    Raises:
+        UsageError: The location has no manifest, or none from before the timestamp.
+        StorageError: The object store fails.
+    """
     directory = Directory(location, storage_options or {})
     paths = sorted((entry.path for entry in directory.list(FOLDER) if entry.path.endswith(".json")), reverse=True)
     latest = None if timestamp is None else epoch_millis(moment(timestamp))
     for path in paths:
         data = directory.get(path)
         if data is None:
-            continue  # cleaned up meanwhile
-        found = msgspec.json.decode(data)
-        # Numbers are in the order of publishing: an earlier one may be of a later commit.
-        if latest is None or all(told["timestamp"] <= latest for told in found["snapshot"].values()):
+            continue  # deleted by the retention in the meantime
+        content = msgspec.json.decode(data)
+        # Manifests are numbered in the order of publishing, which may differ from the order of the commits.
+        if latest is None or all(entry["timestamp"] <= latest for entry in content["snapshot"].values()):
             return LakeVersions(
-                {name: told["version"] for name, told in found["snapshot"].items()},
-                {name: told["location"] for name, told in found["snapshot"].items()},
-                found["txnId"],
-                datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=found["timestamp"]),
+                {name: entry["version"] for name, entry in content["snapshot"].items()},
+                {name: entry["location"] for name, entry in content["snapshot"].items()},
+                content["txnId"],
+                datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=content["timestamp"]),
             )
     raise UsageError(
-        f"{location} has no manifest{'' if timestamp is None else f' from before {timestamp}'}: a lake writes them for "
-        f"commits to several tables if its configuration says lake.location",
+        f"{location} has no manifest{'' if timestamp is None else f' from before {timestamp}'}: manifests are written "
+        f"for multi-table commits if lake.location is set",
         value=location,
     )

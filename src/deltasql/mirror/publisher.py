@@ -1,7 +1,7 @@
-"""Publishing: the versions of a table become files of `_delta_log`, in order, each once, none ever overwritten.
+"""Publish the versions of a table as commit files of `_delta_log`: in order, each once, and without overwriting files.
 
-The right to publish a table is a lock in the database. Whoever holds it publishes everything that is open, so those
-who waited for it find their version published already.
+A lock in the database lets one publisher at a time publish a table. The publisher that has the lock publishes all
+unpublished versions, so that those who waited for the lock find their version published.
 """
 
 from __future__ import annotations
@@ -14,32 +14,40 @@ from dataclasses import dataclass
 from deltasql.delta_log.commit_file import commit_bytes
 from deltasql.delta_log.layout import checkpoint_path, commit_path
 from deltasql.errors import DatabaseError, DeltaSqlError, MirrorConflict, MirrorFailure
-from deltasql.mirror.collisions import ahead, conflict, described, is_cut_short
+from deltasql.mirror.log_conflicts import conflict, is_truncated, newer_in_log, writer_of
 from deltasql.mirror.metrics import Metrics
 from deltasql.storage import Directory
-from deltasql.store.outbox import OPEN_AT_ONCE, MirroredTable, OpenVersion, Outbox, Publishing
+from deltasql.store.mirror_records import MirroredTable, OpenVersion
+from deltasql.store.outbox import Outbox
+from deltasql.store.publish_session import PUBLISH_BATCH, PublishSession
 
-# The lock's transaction does nothing while files are written, and the server ends one that does so for too long.
+# The transaction that holds the lock is idle while files are written, and the server ends one that idles too long.
 _BATCH_SECONDS = 10.0
-# A large file may be written, read back and compared: that often it goes over the line.
-_REQUESTS = 3
+# A large file may be transferred this often: written, read back and compared.
+_TRANSFERS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What an attempt to publish a table came to."""
+    """The result of an attempt to publish a table.
+
+    Attributes:
+        table: The table.
+        versions: The versions that were published.
+        failure: The failure that ended the attempt.
+        alert: Whether the failure changed the status of its version to FAILED.
+        busy: Whether another publisher is at work, or the next attempt is not due yet.
+    """
 
     table: MirroredTable
     versions: Sequence[int] = ()
     failure: MirrorFailure | None = None
     alert: bool = False
-    """Was this the failure that made the version FAILED?"""
     busy: bool = False
-    """Another publisher is at work, or the next attempt is not due yet."""
 
 
 class Directories:
-    """The directory of each table, opened once."""
+    """The directories of tables, each opened once."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = options
@@ -47,7 +55,7 @@ class Directories:
         self._lock = threading.Lock()
 
     def of(self, table: MirroredTable) -> Directory:
-        """Where a table's files are."""
+        """Return the directory of a table."""
         with self._lock:
             if table.location not in self._open:
                 self._open[table.location] = Directory(table.location, self._options)
@@ -55,17 +63,18 @@ class Directories:
 
 
 class Publisher:
-    """Publishes the open versions of tables."""
+    """Publishes the unpublished versions of tables."""
 
     def __init__(self, outbox: Outbox, directories: Directories, metrics: Metrics) -> None:
         self._outbox = outbox
         self._directories = directories
         self._metrics = metrics
-        self._seen: dict[int, int] = {}
+        self._last_published: dict[int, int] = {}
+        """The last version that this process published, by table key."""
 
     def forget(self, table: MirroredTable) -> None:
-        """Look at the log again before the next version is published: files may have gone."""
-        self._seen.pop(table.key, None)
+        """Check the log again before the next version of a table is published, because its files may have changed."""
+        self._last_published.pop(table.key, None)
 
     def publish(
         self,
@@ -75,14 +84,20 @@ class Publisher:
         wait: bool = False,
         now: bool = False,
     ) -> Published:
-        """Publish everything that is open and due, with `now` what is not due yet as well. `known` gives the bytes of
-        versions that need not be read."""
+        """Publish all unpublished versions of a table that are due.
+
+        Args:
+            table: The table.
+            known: Functions that return the bytes of versions, which are then not read from the database.
+            wait: Whether to wait for another publisher.
+            now: Whether to publish versions that are not due yet, too.
+        """
         done: list[int] = []
         while True:
             with self._outbox.publishing(table, wait=wait) as session:
                 if session is None:
                     return Published(table, done, busy=True)
-                batch = session.open()
+                batch = session.open_versions()
                 if not batch:
                     return Published(table, done)
                 if not (now or batch[0].due):
@@ -90,35 +105,35 @@ class Publisher:
                 failed = self._publish(session, table, batch, known or {}, done)
             if failed is not None:
                 return failed
-            if done[-1] == batch[-1].version and len(batch) < OPEN_AT_ONCE:
+            if done[-1] == batch[-1].version and len(batch) < PUBLISH_BATCH:
                 return Published(table, done)
 
     def _publish(
         self,
-        session: Publishing,
+        session: PublishSession,
         table: MirroredTable,
         batch: Sequence[OpenVersion],
         known: Mapping[int, Callable[[], bytes]],
         done: list[int],
     ) -> Published | None:
-        """One batch. What was published is recorded even if a later version fails."""
+        """Publish one batch. The versions before a failed one are recorded as published."""
         unknown = [v.version for v in batch if v.version not in known]
         stored = session.commits(unknown) if unknown else {}
         published: list[int] = []
         problem: tuple[int, Exception] | None = None
         deadline = time.monotonic() + _BATCH_SECONDS
-        for place, entry in enumerate(batch):
+        for index, entry in enumerate(batch):
             if published and time.monotonic() > deadline:
                 break
             version = entry.version
             try:
                 _check_order(table, entry)
-                if place == 0:
-                    self._check_ahead(session, table, version)
-                    self._check_before(table, version)
+                if index == 0:
+                    self._check_not_newer(session, table, version)
+                    self._check_predecessor(table, version)
                 data = known[version]() if version in known else commit_bytes(stored[version])
-                if longer := self._directories.of(table).patience(len(data)):
-                    session.outlast(_REQUESTS * longer)
+                if seconds := self._directories.of(table).patience(len(data)):
+                    session.extend_timeout(_TRANSFERS * seconds)
                 with self._metrics.publishing():
                     self._put(table, version, data)
             except Exception as error:
@@ -126,14 +141,14 @@ class Publisher:
                 break
             published.append(version)
         if published:
-            session.succeeded(published)
-            self._seen[table.key] = published[-1]
+            session.mark_published(published)
+            self._last_published[table.key] = published[-1]
             self._metrics.published(len(published))
             done += published
         return self._record(session, table, *problem, done) if problem else None
 
     def _record(
-        self, session: Publishing, table: MirroredTable, version: int, error: Exception, done: Sequence[int]
+        self, session: PublishSession, table: MirroredTable, version: int, error: Exception, done: Sequence[int]
     ) -> Published:
         if not isinstance(error, DeltaSqlError) or isinstance(error, DatabaseError):
             raise error
@@ -141,7 +156,7 @@ class Publisher:
             error if isinstance(error, MirrorFailure) else MirrorFailure(table.id, version, str(error), table.name)
         )
         conflict = isinstance(failure, MirrorConflict)
-        alert = session.failed(version, failure.error, final=conflict)
+        alert = session.record_failure(version, failure.error, final=conflict)
         self._metrics.failed(conflict=conflict)
         return Published(table, done, failure, alert)
 
@@ -150,47 +165,47 @@ class Publisher:
         path = commit_path(version)
         if directory.put_if_absent(path, data):
             return
-        there = directory.get(path, len(data))
-        if there == data:
+        existing = directory.get(path, len(data))
+        if existing == data:
             return
-        if there is not None and is_cut_short(there, data):
+        if existing is not None and is_truncated(existing, data):
             directory.put(path, data)
             return
-        raise conflict(directory, table, version, described(there or b""))
+        raise conflict(directory, table, version, writer_of(existing or b""))
 
-    def _check_ahead(self, session: Publishing, table: MirroredTable, version: int) -> None:
-        """What is put into a log that goes on without the database is seen by nobody. One that did not when this
-        process first published the table can do so only where the next version is taken, or when the database was
-        restored meanwhile."""
-        if version > self._seen.get(table.key, version):
+    def _check_not_newer(self, session: PublishSession, table: MirroredTable, version: int) -> None:
+        """Raise the conflict if the log has versions that the database does not have. The check is made when this
+        process publishes the table for the first time, and when the version is lower than the last one, because the
+        database was restored. At any other time such a log has a file for the next version, which is found anyway."""
+        if version > self._last_published.get(table.key, version):
             return
-        foreign = ahead(self._directories.of(table), table, session.head, version)
-        if foreign is not None:
-            raise foreign
+        problem = newer_in_log(self._directories.of(table), table, session.head, version)
+        if problem is not None:
+            raise problem
 
-    def _check_before(self, table: MirroredTable, version: int) -> None:
-        """A log with a gap is unreadable: the version before must be there, or a checkpoint that stands for it. A look
-        at a local directory costs nothing; in a store, what this process itself has put there is taken to be there."""
+    def _check_predecessor(self, table: MirroredTable, version: int) -> None:
+        """Raise a failure if the log has neither the version before nor a checkpoint that replaces it, because a log
+        with a gap is unreadable. In an object store, a version that this process published is assumed to exist."""
         directory = self._directories.of(table)
-        if version == 0 or (not directory.is_local and self._seen.get(table.key) == version - 1):
+        if version == 0 or (not directory.is_local and self._last_published.get(table.key) == version - 1):
             return
-        before = (commit_path(version - 1), checkpoint_path(version - 1), checkpoint_path(version))
-        if all(directory.size(path) is None for path in before):
+        paths = (commit_path(version - 1), checkpoint_path(version - 1), checkpoint_path(version))
+        if all(directory.size(path) is None for path in paths):
             raise MirrorFailure(
                 table.id,
                 version,
-                f"{directory.location}/{commit_path(version - 1)} is gone, and a log with a gap cannot be read: "
+                f"{directory.location}/{commit_path(version - 1)} is missing, and a log with a gap cannot be read: "
                 f"`deltasql mirror repair {table.name}` publishes it again",
                 table.name,
             )
 
 
 def _check_order(table: MirroredTable, entry: OpenVersion) -> None:
-    if not entry.whole:
+    if not entry.has_predecessor:
         raise MirrorFailure(
             table.id,
             entry.version,
-            f"version {entry.version}, or the one before it, is missing from the database: the log would have a gap. "
-            f"`deltasql mirror repair {table.name} --version={entry.version - 1}` puts it back if its commit is there",
+            f"version {entry.version} or the version before it is missing from the outbox: the log would have a gap. "
+            f"`deltasql mirror repair {table.name} --version={entry.version - 1}` restores it if its commit exists",
             table.name,
         )

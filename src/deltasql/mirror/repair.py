@@ -1,23 +1,24 @@
-"""Publishing again what is missing from a log, or cut short, and naming what somebody else put there."""
+"""Repair a log: publish missing and truncated commit files again, and report files of other writers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
 
-from deltasql.delta_log.replay import Log
+from deltasql.delta_log.replay import LogFiles
 from deltasql.errors import MirrorFailure, ValidationError
 from deltasql.mirror.checkpoints import Checkpoints
-from deltasql.mirror.collisions import Kind, ahead, conflict, faults
+from deltasql.mirror.log_conflicts import FaultKind, conflict, faults, newer_in_log
 from deltasql.mirror.publisher import Directories, Published, Publisher
-from deltasql.store.outbox import MirroredTable, Outbox
+from deltasql.store.mirror_records import MirroredTable
+from deltasql.store.outbox import Outbox
 
 Repaired = tuple[tuple[int, ...], int | None]
 """The versions that were published, and the last checkpoint that was written."""
 
 
-class Repairs:
-    """Mends the logs of tables. `tell` is given what every attempt to publish came to."""
+class LogRepair:
+    """Repairs the logs of tables. `report` is called with the result of every attempt to publish."""
 
     def __init__(
         self,
@@ -25,20 +26,20 @@ class Repairs:
         directories: Directories,
         publisher: Publisher,
         checkpoints: Checkpoints,
-        tell: Callable[[Published], None],
+        report: Callable[[Published], None],
     ) -> None:
         self._outbox = outbox
         self._directories = directories
         self._publisher = publisher
         self._checkpoints = checkpoints
-        self._tell = tell
+        self._report = report
 
-    def whole(self, table: MirroredTable) -> Repaired:
-        """Publish everything that a reader can need and does not find as it is in the database."""
-        self._refuse_log_ahead(table)
+    def all_versions(self, table: MirroredTable) -> Repaired:
+        """Publish every version that readers need and whose commit file is missing or truncated."""
+        self._reject_newer_log(table)
         published = self._outbox.progress(table).published
-        wanted, foreign = self._faults(table, published)
-        self._outbox.reopen(table, wanted)
+        versions, foreign = self._to_repair(table, published)
+        self._outbox.reopen(table, versions)
         result = self._publish(table)
         if result.failure is not None:
             raise result.failure
@@ -46,61 +47,61 @@ class Repairs:
             raise foreign
         return tuple(result.versions), self._checkpoints.repair(table)
 
-    def one(self, table: MirroredTable, version: int) -> Repaired:
-        """Publish a version again, and whatever is open."""
-        self._refuse_log_ahead(table)
+    def one_version(self, table: MirroredTable, version: int) -> Repaired:
+        """Publish a version again, and all unpublished versions."""
+        self._reject_newer_log(table)
         published = self._outbox.progress(table).published
         self._check_version(table, version)
         reopened = self._outbox.reopen(table, [version])
         result = self._publish(table)
         if result.failure is not None:
             if version in reopened and version not in result.versions:
-                # What was asked for is no reason to hold back the versions after it, which went on before.
-                self._outbox.close(table, version)
+                # The versions after it were published, and must not be held back by this one.
+                self._outbox.mark_published(table, version)
             raise result.failure
         return tuple(result.versions), self._checkpoints.repair(table, published)
 
-    def _refuse_log_ahead(self, table: MirroredTable) -> None:
-        """What is put into a log that goes on without the database is seen by nobody: the first version is named that
-        is not the database's."""
+    def _reject_newer_log(self, table: MirroredTable) -> None:
+        """Raise the conflict if the log has versions that the database does not have. It names the first version that
+        another writer wrote."""
         directory = self._directories.of(table)
-        problem = ahead(directory, table, lambda: self._outbox.progress(table).head)
+        problem = newer_in_log(directory, table, lambda: self._outbox.progress(table).head)
         if problem is None:
             return
         head = self._outbox.progress(table).head
-        ours = {version: size for version, size in Log.of(directory).commits.items() if version <= head}
-        for fault in faults(directory, ours, partial(self._outbox.commits, table)):
-            if fault.kind is Kind.FOREIGN:
-                raise conflict(directory, table, fault.version, fault.described)
+        sizes = {version: size for version, size in LogFiles.of(directory).commits.items() if version <= head}
+        for fault in faults(directory, sizes, partial(self._outbox.commits, table)):
+            if fault.kind is FaultKind.FOREIGN:
+                raise conflict(directory, table, fault.version, fault.writer)
         raise problem
 
     def _publish(self, table: MirroredTable) -> Published:
-        self._outbox.retry(table)
+        self._outbox.reset_attempts(table)
         self._publisher.forget(table)
         result = self._publisher.publish(table, wait=True, now=True)
-        self._tell(result)
+        self._report(result)
         return result
 
-    def _faults(self, table: MirroredTable, published: int) -> tuple[list[int], MirrorFailure | None]:
-        """The published versions to publish again, and what is said of the first one that somebody else has taken."""
+    def _to_repair(self, table: MirroredTable, published: int) -> tuple[list[int], MirrorFailure | None]:
+        """Return the versions to publish again, and the conflict for the first commit file of another writer."""
         directory = self._directories.of(table)
-        log = Log.of(directory)
-        kept = self._outbox.kept_from(table)
-        if log.is_headless(kept):
-            # The log was cleaned up behind a checkpoint that is gone: commits after it are of use only with it.
-            self._checkpoints.repair(table, start=kept)
-            log = Log.of(directory)
-        wanted, foreign = log.missing(kept, published), None
-        there = {version: size for version, size in log.commits.items() if version <= published}
-        for fault in faults(directory, there, partial(self._outbox.commits, table)):
-            if fault.kind is Kind.FOREIGN:
-                foreign = foreign or conflict(directory, table, fault.version, fault.described)
-            elif fault.kind is Kind.CUT_SHORT or fault.version >= kept:
-                wanted.append(fault.version)
-        return wanted, foreign
+        log = LogFiles.of(directory)
+        first = self._outbox.first_retained(table)
+        if log.lacks_first_checkpoint(first):
+            # The commits before that checkpoint are deleted, so the commits after it are readable only with it.
+            self._checkpoints.repair(table, start=first)
+            log = LogFiles.of(directory)
+        versions, foreign = log.missing(first, published), None
+        sizes = {version: size for version, size in log.commits.items() if version <= published}
+        for fault in faults(directory, sizes, partial(self._outbox.commits, table)):
+            if fault.kind is FaultKind.FOREIGN:
+                foreign = foreign or conflict(directory, table, fault.version, fault.writer)
+            elif fault.kind is FaultKind.TRUNCATED or fault.version >= first:
+                versions.append(fault.version)
+        return versions, foreign
 
     def _check_version(self, table: MirroredTable, version: int) -> None:
-        """Refuse to publish a version that there is not, or that the log does not need."""
+        """Reject a version that does not exist, or that log retention has deleted."""
         progress = self._outbox.progress(table)
         if not 0 <= version <= progress.head:
             raise ValidationError(
@@ -108,11 +109,11 @@ class Repairs:
                 table=table.name,
                 value=version,
             )
-        start = self._outbox.kept_from(table)
+        start = self._outbox.first_retained(table)
         if version < start:
             raise ValidationError(
-                f"table {table.name}: the log begins at version {start}, behind a checkpoint; version {version} was "
-                f"cleaned up as delta.logRetentionDuration says, no reader needs it, and it cannot be published again",
+                f"table {table.name}: version {version} was deleted after delta.logRetentionDuration and cannot be "
+                f"published again. The log starts at version {start} with a checkpoint, so readers do not need it",
                 table=table.name,
                 value=version,
             )

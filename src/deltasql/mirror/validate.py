@@ -1,4 +1,4 @@
-"""Does the published log say what the database says? Every difference, in words."""
+"""Compare the published log of a table with the database, and describe every difference."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import pyarrow as pa
 
 from deltasql.delta_log.last_checkpoint import decode_hint
 from deltasql.delta_log.layout import LAST_CHECKPOINT, checkpoint_path, commit_path
-from deltasql.delta_log.replay import FileKey, Log, Replayed, file_key, replay
+from deltasql.delta_log.replay import FileKey, LogFiles, ReplayedTable, file_key, replay
 from deltasql.errors import DeltaSqlError
-from deltasql.mirror.collisions import Commits, Fault, Kind, faults
+from deltasql.mirror.log_conflicts import CommitFileFault, Commits, FaultKind, faults
 from deltasql.protocol.actions import Add
 from deltasql.protocol.table_changes import TableContents
 from deltasql.storage import Directory
 from deltasql.store.action_rows import loads, vector_of
-from deltasql.store.outbox import Progress
+from deltasql.store.mirror_records import Progress
 
 _FIELDS = (
     "size",
@@ -34,78 +34,79 @@ _FIELDS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """What the database is asked about the log of a table."""
+class StoredLog:
+    """Queries on the log of a table in the database. `first_retained` returns the first version that log retention has
+    not deleted."""
 
     progress: Callable[[], Progress]
-    kept: Callable[[], int]
-    """The first version that was not cleaned up."""
+    first_retained: Callable[[], int]
     commits: Commits
 
 
-def differences(directory: Directory, contents: TableContents | None, stored: Stored) -> list[str]:
-    """What is not the same in the log as in the database, whose contents are those of the version published last, if
-    there is one. How far commits have come is asked after each look at the log, which they may have reached
-    meanwhile."""
+def differences(directory: Directory, contents: TableContents | None, stored: StoredLog) -> list[str]:
+    """Return a sentence per difference. `contents` is the table at the version that was published last, None if there
+    is none. The log is listed before the database is read, because commits may be published in the meantime."""
     while True:
-        kept = stored.kept()
-        found = _differences(directory, contents, stored, kept)
-        # A clean-up that went on meanwhile looks like a gap, or a log without a beginning.
-        if not found or stored.kept() == kept:
-            return found
+        first = stored.first_retained()
+        problems = _differences(directory, contents, stored, first)
+        # Log retention that runs at the same time looks like missing files: compare again.
+        if not problems or stored.first_retained() == first:
+            return problems
 
 
-def _differences(directory: Directory, contents: TableContents | None, stored: Stored, kept: int) -> list[str]:
+def _differences(directory: Directory, contents: TableContents | None, stored: StoredLog, first: int) -> list[str]:
     published = contents.version if contents is not None else -1
-    log = Log.of(directory)
+    log = LogFiles.of(directory)
     head = stored.progress().head
-    wrong = _wrong_commits(directory, log, stored, kept, published=published, head=head)
-    found = [*_ahead(log, head), *_strays(directory, log, stored.progress), *_told(wrong)]
-    if log.is_headless(kept) and kept <= published:
-        found.append(f"{checkpoint_path(kept)} is gone, and the versions before it were cleaned up")
+    wrong = _wrong_commits(directory, log, stored, first, published=published, head=head)
+    problems = [*_newer(log, head), *_strays(directory, log, stored.progress), *_described(wrong)]
+    if log.lacks_first_checkpoint(first) and first <= published:
+        problems.append(
+            f"{checkpoint_path(first)} is missing, and the versions before it were deleted by log retention"
+        )
     if contents is None:
-        return found
+        return problems
     try:
         replayed = replay(directory, log, published)
     except DeltaSqlError as error:
-        is_told = any(commit_path(fault.version) in str(error) for fault in wrong)
-        return found if is_told else [*found, str(error)]
-    return [*found, *_compare(replayed, contents)]
+        is_listed = any(commit_path(fault.version) in str(error) for fault in wrong)
+        return problems if is_listed else [*problems, str(error)]
+    return [*problems, *_compare(replayed, contents)]
 
 
 def _wrong_commits(
-    directory: Directory, log: Log, stored: Stored, kept: int, *, published: int, head: int
-) -> list[Fault]:
-    """Commit files that are gone, cut short or another writer's. Those after the version published last may be on
-    their way, and still be ours as far as they go."""
-    found = [Fault(version, Kind.GONE) for version in log.missing(kept, published)]
-    there = {version: size for version, size in log.commits.items() if version <= head}
-    for fault in faults(directory, there, stored.commits):
+    directory: Directory, log: LogFiles, stored: StoredLog, first: int, *, published: int, head: int
+) -> list[CommitFileFault]:
+    """Return the commit files that are missing, truncated or another writer's. A file after the version that was
+    published last may be incomplete, because it is being written."""
+    wrong = [CommitFileFault(version, FaultKind.MISSING) for version in log.missing(first, published)]
+    sizes = {version: size for version, size in log.commits.items() if version <= head}
+    for fault in faults(directory, sizes, stored.commits):
         is_bad = {
-            Kind.FOREIGN: True,
-            Kind.CUT_SHORT: fault.version <= published,
-            Kind.GONE: kept <= fault.version <= published,
+            FaultKind.FOREIGN: True,
+            FaultKind.TRUNCATED: fault.version <= published,
+            FaultKind.MISSING: first <= fault.version <= published,
         }
         if is_bad[fault.kind]:
-            found.append(fault)
-    return sorted(found, key=lambda fault: fault.version)
+            wrong.append(fault)
+    return sorted(wrong, key=lambda fault: fault.version)
 
 
-def _told(wrong: Sequence[Fault]) -> Iterator[str]:
-    """A line for each fault, and one for all commit files in a row that are gone."""
-    row: list[Fault] = []
+def _described(wrong: Sequence[CommitFileFault]) -> Iterator[str]:
+    """Yield a sentence per fault, and one for consecutive commit files that are missing."""
+    run: list[CommitFileFault] = []
     for fault, following in zip_longest(wrong, wrong[1:]):
-        if fault.kind is not Kind.GONE:
+        if fault.kind is not FaultKind.MISSING:
             yield str(fault)
             continue
-        row.append(fault)
-        if following is None or following.kind is not Kind.GONE or following.version > fault.version + 1:
-            more = f", and so are the commit files up to version {fault.version}" if len(row) > 1 else ""
-            yield f"{row[0]}{more}"
-            row = []
+        run.append(fault)
+        if following is None or following.kind is not FaultKind.MISSING or following.version > fault.version + 1:
+            more = f", and so are the commit files up to version {fault.version}" if len(run) > 1 else ""
+            yield f"{run[0]}{more}"
+            run = []
 
 
-def _ahead(log: Log, head: int) -> Iterator[str]:
+def _newer(log: LogFiles, head: int) -> Iterator[str]:
     for version in sorted(log.commits):
         if version > head:
             yield f"_delta_log holds version {version}, which the database does not have"
@@ -114,10 +115,10 @@ def _ahead(log: Log, head: int) -> Iterator[str]:
             yield f"_delta_log holds a checkpoint of version {version}, which the database does not have"
 
 
-def _strays(directory: Directory, log: Log, progress: Callable[[], Progress]) -> Iterator[str]:
-    """What leads readers astray beside the commits and their checkpoints."""
+def _strays(directory: Directory, log: LogFiles, progress: Callable[[], Progress]) -> Iterator[str]:
+    """Yield a sentence per file that misleads readers and is neither a commit nor a checkpoint of ours."""
     for path in log.strays:
-        yield f"{path} is another writer's, and readers may trust it more than the log"
+        yield f"{path} is another writer's, and readers may prefer it to the log"
     hint = directory.get(LAST_CHECKPOINT)
     hinted = decode_hint(hint)
     if hinted is None:
@@ -126,24 +127,24 @@ def _strays(directory: Directory, log: Log, progress: Callable[[], Progress]) ->
     elif hinted > progress().published:
         yield f"{LAST_CHECKPOINT} names version {hinted}, which is not published"
     elif directory.size(checkpoint_path(hinted)) is None:
-        yield f"{LAST_CHECKPOINT} names version {hinted}, whose checkpoint is not there"
+        yield f"{LAST_CHECKPOINT} names version {hinted}, whose checkpoint does not exist"
 
 
-def _compare(published: Replayed, contents: TableContents) -> Iterator[str]:
+def _compare(published: ReplayedTable, contents: TableContents) -> Iterator[str]:
     yield from _differing("protocol", published.protocol, contents.protocol)
     yield from _differing("metaData", published.metadata, contents.metadata)
     txns = {t.app_id: t for t in contents.txns}
     yield from _keyed("application transaction", published.txns, txns)
     yield from _keyed("domain", published.domains, {d.domain: d for d in contents.domains})
     files = {_name(key): add for key, add in _files(contents)}
-    told = {_name(key): add for key, add in published.files.items()}
+    published_files = {_name(key): add for key, add in published.files.items()}
     if not contents.metadata.table_properties.stats_as_json:
-        told = {name: _with_stats(add, files.get(name)) for name, add in told.items()}
-    yield from _keyed("file", told, files)
+        published_files = {name: _with_stats(add, files.get(name)) for name, add in published_files.items()}
+    yield from _keyed("file", published_files, files)
 
 
 def _with_stats(published: Add, stored: Add | None) -> Add:
-    """A file whose statistics a checkpoint has as a struct only, as the table wants it, with their text."""
+    """Return the file with the stored statistics text if the checkpoint has the statistics only as a struct."""
     if published.stats is None and stored is not None:
         return msgspec.structs.replace(published, stats=stored.stats)
     return published
@@ -165,9 +166,9 @@ def _keyed(what: str, published: Mapping[str, Any], stored: Mapping[str, Any]) -
 def _differing(what: str, published: Any, stored: Any) -> Iterator[str]:
     if isinstance(published, Add) and isinstance(stored, Add):
         for name in _FIELDS:
-            theirs, ours = getattr(published, name), getattr(stored, name)
-            if theirs != ours:
-                yield f"{what}: {name} is {theirs!r} in _delta_log, {ours!r} in the database"
+            in_log, in_database = getattr(published, name), getattr(stored, name)
+            if in_log != in_database:
+                yield f"{what}: {name} is {in_log!r} in _delta_log, {in_database!r} in the database"
     elif published != stored:
         yield f"{what}: {published!r} in _delta_log, {stored!r} in the database"
 

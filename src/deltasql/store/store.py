@@ -19,9 +19,10 @@ from deltasql.protocol.validation import validate
 from deltasql.store import migrations
 from deltasql.store.action_rows import metadata_of, protocol_of
 from deltasql.store.database import Database, Row
-from deltasql.store.outbox import Outbox, read_commits
+from deltasql.store.outbox import Outbox
 from deltasql.store.read.arrow_queries import ArrowSessions
 from deltasql.store.read.file_bounds import BoundsWriter
+from deltasql.store.read.logged_commits import read_commits
 from deltasql.store.read.snapshots import FilesAt, Snapshots
 from deltasql.store.read.table_contents import contents
 from deltasql.store.records import HistoryEntry, TableInfo, TransactionInfo

@@ -337,7 +337,7 @@ order by t.table_key
 -- mirror_open --
 -- The versions of a table that are not published yet, in order.
 select m.version, m.retry_count, v.version is not null and (m.version = 0 or exists (select from dl_mirror_status p
-        where p.table_key = m.table_key and p.version = m.version - 1)) as whole,
+        where p.table_key = m.table_key and p.version = m.version - 1)) as has_predecessor,
     m.retry_count = 0 or m.last_attempt_at is null or m.last_attempt_at
     + make_interval(secs => least(%(longest)s, %(base)s * power(2, m.retry_count - 1))) <= clock_timestamp() as due
 from dl_mirror_status m
@@ -352,7 +352,7 @@ select current_version from dl_tables where table_key = %(table_key)s
 -- Nothing of a table is to be published any more.
 update dl_mirror_status set status = 'SUCCESS' where table_key = %(table_key)s and status <> 'SUCCESS'
 
--- mirror_outlast --
+-- mirror_extend_timeout --
 -- Have the publisher's transaction outlast the writing of a large file. A clock that runs heeds a new limit only once it
 -- was stopped.
 select set_config(name, '0', true), set_config(name, least(setting::bigint + %(milliseconds)s, 2147483647)::text, true)
@@ -430,7 +430,7 @@ order by t.namespace, t.name
 update dl_mirror_status set json_written = false
 where table_key = %(table_key)s and version < %(version)s and status = 'SUCCESS' and json_written
 
--- mirror_kept --
+-- mirror_first_retained --
 -- The first version whose file was not cleaned up.
 select coalesce(max(version) + 1, 0) as version from dl_mirror_status
 where table_key = %(table_key)s and status = 'SUCCESS' and not json_written

@@ -1,0 +1,188 @@
+"""Publish commits as they land: at once or in the background, and retry what failed."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from deltasql.delta_log.commit_file import commit_bytes
+from deltasql.errors import DeltaSqlError, MirrorFailure
+from deltasql.mirror.publisher import Published
+from deltasql.mirror.reconciler import MirrorParts, Reconciler, in_parallel
+from deltasql.store import Landed
+from deltasql.store.mirror_records import MirroredTable
+
+_log = logging.getLogger(__name__)
+
+_LONGEST_PAUSE = 60.0
+
+
+class CommitHook:
+    """Publishes the commits of this process. Worker threads publish `async` tables and write checkpoints, and another
+    thread retries until everything is published."""
+
+    def __init__(self, parts: MirrorParts, reconciler: Reconciler) -> None:
+        self._parts = parts
+        self._config = parts.config
+        self._reconciler = reconciler
+        self._lock = threading.Lock()
+        self._workers: ThreadPoolExecutor | None = None
+        self._queued: set[int] = set()
+        self._retrier: threading.Thread | None = None
+        self._retry_requested = False
+        self._closed = threading.Event()
+
+    def committed(self, landed: Sequence[Landed]) -> dict[str, MirrorFailure]:
+        """Publish commits that have just landed, and return the failures by table id."""
+        at_once: list[Callable[[], MirrorFailure | None]] = []
+        for one in landed:
+            table = _table_of(one)
+            mode = self._parts.mode(table)
+            if mode == "sync":
+                known = {one.version: partial(lambda landed: commit_bytes(landed.logged()), one)}
+                at_once.append(partial(self._publish_safely, table, known))
+            elif mode == "async":
+                self._in_background(table)
+                self._announce(table)
+        if len(at_once) == 1:
+            failures = [at_once[0]()]
+        else:
+            failures = in_parallel(lambda job: job(), at_once, self._config["mirror.parallel_tables"])
+        if len(landed) > 1 and at_once:
+            self._publish_manifests()
+        return {failure.table_id: failure for failure in failures if failure is not None and failure.table_id}
+
+    def _publish_manifests(self) -> None:
+        try:
+            if self._parts.manifests.publish(self._parts.mirrored) or not self._parts.manifests.is_clean:
+                self._retry_later()
+        except Exception as error:
+            # The commit has landed and its tables are published: only the manifest is late.
+            _log.warning("the manifest of a transaction is not written yet: %s", error)
+            self._retry_later()
+
+    def _announce(self, table: MirroredTable) -> None:
+        """Wake a reconciler, in case this process ends before it has published the table."""
+        try:
+            self._parts.outbox.notify(table.key)
+        except DeltaSqlError as error:
+            _log.warning("table %s: no reconciler was notified: %s", table.name, error)
+
+    def _publish_safely(self, table: MirroredTable, known: Mapping[int, Callable[[], bytes]]) -> MirrorFailure | None:
+        """Publish a table, and return any failure instead of raising it: the commit has landed."""
+        try:
+            result = self._parts.publisher.publish(table, known=known, wait=True)
+            self._after(result)
+        except DeltaSqlError as error:
+            _log.warning("table %s: not published yet: %s", table.name, error)
+            self._retry_later()
+            return MirrorFailure(table.id, max(known), str(error), table.name)
+        except Exception as error:
+            _log.exception("table %s: publishing failed", table.name)
+            self._retry_later()
+            return MirrorFailure(table.id, max(known), f"{type(error).__name__}: {error}", table.name)
+        if result.failure is not None:
+            self._announce(table)
+            return result.failure
+        if max(known) not in result.versions and result.busy:
+            why = "an earlier version could not be published yet, or another publisher is at work"
+            return MirrorFailure(table.id, max(known), why, table.name)
+        return None
+
+    def _after(self, result: Published) -> None:
+        """Report a failure, and have a checkpoint that has become due written in the background."""
+        if result.failure is not None:
+            self._parts.report(result)
+            self._retry_later()
+        if result.busy:
+            self._retry_later()
+        if self._parts.checkpoints.includes_checkpoint(result.table, result.versions):
+            self._in_background(result.table)
+
+    def _in_background(self, table: MirroredTable) -> None:
+        """Publish and checkpoint a table in a worker thread. Requests for a table that is queued are merged."""
+        with self._lock:
+            if table.key in self._queued or self._closed.is_set():
+                return
+            self._queued.add(table.key)
+            if self._workers is None:
+                self._workers = ThreadPoolExecutor(self._config["mirror.parallel_tables"], "deltasql-mirror")
+            self._workers.submit(self._background, table)
+
+    def _background(self, table: MirroredTable) -> None:
+        with self._lock:
+            self._queued.discard(table.key)
+        try:
+            self._after(self._parts.publisher.publish(table, wait=True))
+            if self._parts.manifests.publish(self._parts.mirrored):
+                self._retry_later()
+            self._parts.checkpoints.write_due(table, wait=True)
+        except DeltaSqlError as error:
+            _log.warning("table %s: %s", table.name, error)
+            self._retry_later()
+        except Exception:
+            _log.exception("table %s: publishing failed", table.name)
+            self._retry_later()
+
+    def _retry_later(self) -> None:
+        """Start the retry thread, or have the running one make another pass."""
+        with self._lock:
+            self._retry_requested = True
+            if self._closed.is_set() or self._retrier is not None:
+                return
+            self._retrier = threading.Thread(target=self._retry, name="deltasql-mirror-retry", daemon=True)
+            self._retrier.start()
+
+    def _retry(self) -> None:
+        base = pause = self._config["mirror.retry_backoff_base"]
+        while not self._closed.wait(pause):
+            with self._lock:
+                self._retry_requested = False
+            try:
+                self._reconciler.run_pass(check_log=False)
+                is_behind = (
+                    self._parts.manifests.publish(self._parts.mirrored, wait=True) or self._reconciler.is_behind()
+                )
+                pause = base
+                if is_behind:
+                    continue
+            except DeltaSqlError as error:
+                _log.warning("publishing failed and is retried: %s", error)
+                pause = min(_LONGEST_PAUSE, pause * 2)
+                continue
+            except Exception:
+                _log.exception("publishing failed and is retried")
+                pause = min(_LONGEST_PAUSE, pause * 2)
+                continue
+            with self._lock:
+                # A failure after the check above found this thread running and relies on it.
+                if not self._retry_requested:
+                    self._retrier = None
+                    return
+
+    def settle(self) -> None:
+        """Wait until the worker threads have finished."""
+        with self._lock:
+            workers, self._workers = self._workers, None
+        if workers is not None:
+            workers.shutdown(wait=True)
+
+    def close(self) -> None:
+        """Wait until the worker threads have finished, and stop the retry thread."""
+        self.settle()
+        self._closed.set()
+        self.settle()
+        with self._lock:
+            retrier = self._retrier
+        if retrier is not None:
+            retrier.join()
+
+
+def _table_of(landed: Landed) -> MirroredTable:
+    state = landed.commit.state
+    metadata = landed.commit.changes.metadata[0] if landed.commit.changes.metadata else state.metadata
+    properties = metadata.configuration if metadata else {}
+    return MirroredTable(landed.table_key, state.table_id, state.name, state.location, properties, landed.version)
