@@ -1,23 +1,26 @@
-"""Addresses: URLs of lakes and tables, names of tables, paths of data files and the partition values in them.
+"""Addresses: URLs of lakes and tables, and names of tables.
 
-What `deltasql.connect()` and `deltasql.begin()` take::
+`deltasql.connect()` and `deltasql.begin()` accept these addresses::
 
     None                                                 embedded PostgreSQL under ./.deltasql
-    postgresql://user@host/db, host=... dbname=...       your server, as libpq understands it
-    deltasql://postgres/<db>[/<namespace>/<table>]       your server, the rest from PGHOST, PGUSER, ...
+    postgresql://user@host/db, host=... dbname=...       your own server, as libpq parses it
+    deltasql://postgres/<db>[/<namespace>/<table>]       your own server, the rest from PGHOST, PGUSER, ...
     deltasql://user:pass@host:port/<db>[/<namespace>/<table>]
-    deltasql://embedded/<path>[/<namespace>/<table>]     an embedded server; //<path> when absolute
+    deltasql://embedded/<path>[/<namespace>/<table>]     an embedded server; //<path> for an absolute path
 
-Text in, text out. No error of this module repeats a password.
+No error of this module contains a password.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import quote, unquote, urlencode, urlsplit
+
+from psycopg import ProgrammingError
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import Conninfo
 
 from deltasql.errors import ValidationError
 
@@ -26,6 +29,7 @@ DEFAULT_NAMESPACE = "public"
 
 _SCHEME = "deltasql://"
 _LIBPQ_SCHEMES = ("postgresql://", "postgres://")
+_CONNINFO_START = re.compile(r"\s*[A-Za-z_]+\s*=")
 _LAKE_FORMS = (
     "use postgresql://user@host/db, deltasql://postgres/<db>, deltasql://user@host/<db> or deltasql://embedded/<path>"
 )
@@ -37,7 +41,7 @@ _TABLE_FORMS = (
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a lake is, and which table of it, if any. The dsn is not shown: it may hold a password."""
+    """The address of a lake, and of one of its tables if the URL names one. The dsn may contain a password."""
 
     kind: Literal["embedded", "postgres"]
     dsn: str | None = field(default=None, repr=False)
@@ -50,62 +54,62 @@ class Address:
 
 
 def parse_lake_url(url: str | None) -> Address:
-    """What `deltasql.connect(url)` connects to."""
+    """Parse the URL that `deltasql.connect(url)` accepts."""
     if url is None:
         return Address("embedded", path=DEFAULT_PATH)
     if url.startswith(_LIBPQ_SCHEMES) or _CONNINFO_START.match(url):
         return Address("postgres", dsn=url)
     if not url.startswith(_SCHEME):
-        raise _not_a("lake", url, _LAKE_FORMS)
+        raise _invalid("lake", url, _LAKE_FORMS)
     authority, segments, query = _split(url)
     if authority == "embedded":
         return Address("embedded", path="/".join(segments) or DEFAULT_PATH)
     if len(segments) not in (0, 1, 3):
-        raise _not_a("lake", url, _LAKE_FORMS)
-    dsn = _dsn(authority, segments[0] if segments else "", query)
+        raise _invalid("lake", url, _LAKE_FORMS)
+    dsn = _dsn(url, authority, segments[0] if segments else "", query)
     return Address("postgres", dsn, None, *map(check_name, segments[1:]))
 
 
 def parse_table_uri(uri: str) -> Address:
-    """The lake and the table that a deltasql:// URI names."""
+    """Parse a deltasql:// URI that names a lake and a table."""
     if not uri.startswith(_SCHEME):
-        raise _not_a("table", uri, _TABLE_FORMS)
+        raise _invalid("table", uri, _TABLE_FORMS)
     authority, segments, query = _split(uri)
-    place, name = "/".join(segments[:-2]), segments[-2:]
-    if not place or (len(segments) != 3 and authority != "embedded"):
-        raise _not_a("table", uri, _TABLE_FORMS)
+    lake, name = "/".join(segments[:-2]), segments[-2:]
+    if not lake or (len(segments) != 3 and authority != "embedded"):
+        raise _invalid("table", uri, _TABLE_FORMS)
     if authority == "embedded":
-        return Address("embedded", None, place, *map(check_name, name))
-    return Address("postgres", _dsn(authority, place, query), None, *map(check_name, name))
+        return Address("embedded", None, lake, *map(check_name, name))
+    return Address("postgres", _dsn(uri, authority, lake, query), None, *map(check_name, name))
 
 
 def table_uri(lake: Address, namespace: str, table: str) -> str:
-    """The URI of a table: what `parse_table_uri` reads. It holds the password that the lake's dsn holds."""
+    """Return the URI of a table, which `parse_table_uri` parses. It contains the password of the lake's dsn."""
     name = f"{quote(check_name(namespace), safe='')}/{quote(check_name(table), safe='')}"
     if lake.kind == "embedded":
         return f"{_SCHEME}embedded/{quote(lake.path or DEFAULT_PATH)}/{name}"
     authority, database, query = _libpq_parts(lake.dsn or "")
     if not database:
         raise ValidationError(
-            f"the connection {redact(lake.dsn or '')!r} names no database, so {namespace}.{table} has no "
-            f"address: add one, as in postgresql://host/db",
+            f"the connection string {redact(lake.dsn or '')!r} names no database, so table {namespace}.{table} has no "
+            f"URI: add the database, as in postgresql://host/db",
             value=redact(lake.dsn or ""),
         )
     return f"{_SCHEME}{authority}/{quote(database, safe='')}/{name}{'?' + query if query else ''}"
 
 
-def _not_a(what: str, url: str, forms: str) -> ValidationError:
-    return ValidationError(f"{redact(url)!r} is not the address of a {what}: {forms}", value=redact(url))
+def _invalid(subject: str, url: str, forms: str) -> ValidationError:
+    return ValidationError(f"{redact(url)!r} is not the address of a {subject}: {forms}", value=redact(url))
 
 
 def _split(url: str) -> tuple[str, list[str], str]:
-    """Authority, decoded path segments and query of a deltasql:// URL."""
+    """Return authority, decoded path segments and query of a deltasql:// URL."""
     address, _, query = url.removeprefix(_SCHEME).partition("?")
     authority, _, path = address.partition("/")
     if authority != "embedded" and ("@" in path or "@" in query or authority.count("@") > 1):
         raise ValidationError(
-            f"{redact(url)!r} has an '@' out of place: in a user, a password or a parameter write %40 for "
-            f"'@', %2F for '/', %3A for ':', %3F for '?'",
+            f"{redact(url)!r} has an unexpected '@': in a user, a password or a parameter write %40 for '@', %2F for "
+            f"'/', %3A for ':', %3F for '?'",
             value=redact(url),
         )
     return (
@@ -115,15 +119,24 @@ def _split(url: str) -> tuple[str, list[str], str]:
     )
 
 
-def _dsn(authority: str, database: str, query: str) -> str:
-    # Alone, "postgres" means wherever libpq looks; with a user or a port it is a host of that name.
+def _dsn(url: str, authority: str, database: str, query: str) -> str:
+    # Alone, "postgres" means the server that libpq finds; with a user or a port it is a host of that name.
     if authority != "postgres":
         return f"postgresql://{authority}/{quote(database, safe='')}{'?' + query if query else ''}"
-    return _conninfo({**({"dbname": database} if database else {}), **_parameters(query)})
+    parameters = _parameters(query)
+    known = {option.keyword.decode() for option in Conninfo.get_defaults()}
+    if unknown := parameters.keys() - known:
+        # The query is left out: the value of a mistyped parameter may be the password.
+        shown = redact(url.partition("?")[0])
+        raise ValidationError(
+            f"the address {shown!r} has the parameter {min(unknown)!r}, which libpq does not know: check its spelling",
+            value=min(unknown),
+        )
+    return make_conninfo(**{**({"dbname": database} if database else {}), **parameters})
 
 
 def _libpq_parts(dsn: str) -> tuple[str, str, str]:
-    """Authority, database and query of the deltasql:// URL for a libpq connection string."""
+    """Return authority, database and query of the deltasql:// URL for a libpq connection string."""
     if not dsn.startswith(_LIBPQ_SCHEMES):
         values = _conninfo_values(dsn)
         return "postgres", values.pop("dbname", ""), urlencode(values, quote_via=quote)
@@ -136,37 +149,26 @@ def _libpq_parts(dsn: str) -> tuple[str, str, str]:
     return parts.netloc, database, urlencode(query, quote_via=quote)
 
 
+def _conninfo_values(dsn: str) -> dict[str, str]:
+    try:
+        return {name: str(value) for name, value in conninfo_to_dict(dsn).items()}
+    except ProgrammingError:
+        # The string and libpq's message are left out: outside of quotes both may show a part of the password.
+        raise ValidationError(
+            "the connection string of this lake is not valid for libpq: use postgresql://user@host/db, or "
+            "host='...' dbname='...' with quoted values"
+        ) from None
+
+
 def _parameters(query: str) -> dict[str, str]:
-    # Not parse_qsl: to libpq a '+' is a '+'.
+    # parse_qsl would decode '+' to a space; libpq keeps it.
     pairs = [pair.partition("=") for pair in query.split("&") if pair]
     return {unquote(key): unquote(value) for key, _, value in pairs}
 
 
-# --- libpq's "keyword = value" strings
-
-_CONNINFO_START = re.compile(r"\s*[A-Za-z_]+\s*=")
-_CONNINFO_PAIR = re.compile(r"(\w+)\s*=\s*(?:'((?:[^'\\]|\\.)*)'|((?:[^\s\\]|\\.)*))", re.DOTALL)
-
-
-def _conninfo(values: Mapping[str, str]) -> str:
-    return " ".join(f"{key}={_conninfo_value(value)}" for key, value in values.items())
-
-
-def _conninfo_value(value: str) -> str:
-    if re.fullmatch(r"[^\s'\\]+", value):
-        return value
-    return "'" + value.replace("\\", r"\\").replace("'", r"\'") + "'"
-
-
-def _conninfo_values(dsn: str) -> dict[str, str]:
-    return {
-        match[1]: re.sub(r"\\(.)", r"\1", match[2] or match[3] or "", flags=re.DOTALL)
-        for match in _CONNINFO_PAIR.finditer(dsn)
-    }
-
-
 # --- passwords
 
+# Patterns, not libpq's parser: a string that libpq rejects must not show its password either.
 _IS_URL = re.compile(r"\s*[\w+.-]+://")
 _URL_PASSWORD = re.compile(r"(://[^:/?#@]*):.*@", re.DOTALL)
 _QUERY_PASSWORD = re.compile(r"([?&](?:ssl)?password=)[^&#]*", re.IGNORECASE)
@@ -176,7 +178,7 @@ _KEYWORD_PASSWORD = re.compile(
 
 
 def redact(dsn: str) -> str:
-    """A connection string as it may be shown: every password replaced by ***."""
+    """Return a connection string with every password replaced by ***."""
     if _IS_URL.match(dsn):
         return _QUERY_PASSWORD.sub(r"\1***", _URL_PASSWORD.sub(r"\1:***@", dsn))
     return _KEYWORD_PASSWORD.sub(r"\1***", dsn)
@@ -189,7 +191,7 @@ _MAX_NAME = 255
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """Namespace and table of `shop.orders`; of `orders` alone, the default namespace."""
+    """Return namespace and table of a name such as `shop.orders`; `orders` alone is in the default namespace."""
     parts = name.split(".")
     if len(parts) > 2:
         raise ValidationError(
@@ -202,7 +204,7 @@ def split_name(name: str) -> tuple[str, str]:
 
 
 def check_name(name: str) -> str:
-    """The name of a namespace or table, if it is one."""
+    """Return the name of a namespace or table, or raise if it is not valid."""
     if not name:
         raise ValidationError("a name is empty: write namespace.table, as in shop.orders", value=name)
     if len(name) > _MAX_NAME:
@@ -213,8 +215,8 @@ def check_name(name: str) -> str:
         plain = re.sub(r"[^\w-]+", "_", name).strip("_-")
         better = plain if _NAME.fullmatch(plain) else f"t_{plain}".rstrip("_")
         raise ValidationError(
-            f"{name!r} cannot name a namespace or a table: a name begins with a letter or '_' and goes on "
-            f"with letters, digits, '_' and '-', without quotes: call it {better!r}",
+            f"{name!r} is not a valid name of a namespace or table: a name starts with a letter or '_', followed by "
+            f"letters, digits, '_' and '-', without quotes: use {better!r}",
             value=name,
         )
     return name

@@ -25,7 +25,6 @@ import pytest
 
 import deltasql
 from deltasql.embedded import EmbeddedServer, account, binaries, launch, postmaster, sharing
-from deltasql.embedded.server import _conninfo
 from deltasql.errors import DatabaseUnavailable, UsageError
 from tests.patience import patience
 
@@ -346,7 +345,7 @@ def test_interrupt_during_start_leaves_no_server(root: Path, monkeypatch: Patch)
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(launch, "_await_service", interrupt)
+    monkeypatch.setattr(launch, "_wait_for_start", interrupt)
     with pytest.raises(KeyboardInterrupt):
         EmbeddedServer.start(root)
     assert servers_below(root) == []
@@ -362,14 +361,14 @@ def test_slow_shutdown_becomes_an_immediate_one(
         backend = connection.info.backend_pid
         os.kill(backend, signal.SIGSTOP)
         monkeypatch.setattr(launch, "STOP_SECONDS", 1.0)
-        signalled = launch._signalled
+        stopped_by = launch._stopped_by
 
         def goes_on_when_it_is_too_late(server: postmaster.Postmaster, number: int) -> bool:
             if number == signal.SIGQUIT:
                 os.kill(backend, signal.SIGCONT)
-            return signalled(server, number)
+            return stopped_by(server, number)
 
-        monkeypatch.setattr(launch, "_signalled", goes_on_when_it_is_too_late)
+        monkeypatch.setattr(launch, "_stopped_by", goes_on_when_it_is_too_late)
         server.close()
     assert "immediate shutdown" in caplog.text
     wait_for(lambda: not servers_below(root))
@@ -641,7 +640,7 @@ def test_server_without_its_socket_is_replaced_unless_others_use_it(root: Path, 
     with client(root) as other:
         unreachable = postmaster_pid(root)
         next(root.glob("deltasql-*/.s.PGSQL.5432")).unlink()
-        with pytest.raises(DatabaseUnavailable, match="does not serve"):
+        with pytest.raises(DatabaseUnavailable, match="accepts no connections"):
             EmbeddedServer.start(root)
         assert unreachable in servers_below(root), "the other may still have connections"
         other.process.kill()
@@ -729,9 +728,9 @@ def test_socket_directory_that_somebody_laid_there_is_refused(
         os.chown(laid, 12345, 12345)
     else:
         pytest.skip("only root makes a directory for somebody else")
-    monkeypatch.setattr(launch, "_sockets_name", lambda *_: "laid")
-    monkeypatch.setattr(launch, "_sockets_home", lambda _: tmp_path)
-    with pytest.raises(UsageError, match="somebody else has put it there"):
+    monkeypatch.setattr(launch, "_socket_dir_name", lambda *_: "laid")
+    monkeypatch.setattr(launch, "_socket_parent", lambda _: tmp_path)
+    with pytest.raises(UsageError, match="another user has created it"):
         EmbeddedServer.start(root)
 
 
@@ -820,7 +819,7 @@ def test_server_that_reads_all_serves_root_alone(their_directory: Path, as_ordin
         script = f"import psycopg; psycopg.connect({server.dsn!r})"
         tried = subprocess.run([*as_ordinary, sys.executable, "-c", script], capture_output=True, text=True)
         assert "Peer authentication failed" in tried.stderr
-        assert "refuses this user" in refusal(root, *as_ordinary)
+        assert "rejects this user" in refusal(root, *as_ordinary)
         assert ask(server.dsn) == 1
 
 
@@ -887,7 +886,7 @@ def test_cluster_of_somebody_else_is_refused_with_its_owner(spare: Path, as_ordi
     spare.parent.chmod(0o755)
     told = refusal(spare, *as_ordinary)
     assert told.startswith(f"UsageError the cluster {spare / 'postgres'} belongs to 'daemon'")
-    assert "runs as 'nobody': run as 'daemon', or use a directory elsewhere" in told
+    assert "runs as 'nobody': run as 'daemon', or use another directory" in told
 
 
 @as_root
@@ -902,7 +901,9 @@ def test_cluster_of_root_is_refused(spare: Path) -> None:
 
 def test_programs_named_by_the_environment_come_first(root: Path, monkeypatch: Patch) -> None:
     monkeypatch.setenv(binaries.VARIABLE, str(root))
-    with pytest.raises(DatabaseUnavailable, match=f"{binaries.VARIABLE} is '{root}', which holds no initdb"):
+    with pytest.raises(
+        DatabaseUnavailable, match=f"{binaries.VARIABLE} is '{root}', but this directory has no executable initdb"
+    ):
         EmbeddedServer.start(root)
 
 
@@ -955,12 +956,6 @@ sys.modules.update(fcntl=None, pwd=None)
 import deltasql.embedded
 """
     subprocess.run([sys.executable, "-c", script], check=True)
-
-
-def test_connection_string_quotes_what_libpq_would_split() -> None:
-    dsn = _conninfo(host="/a b/it's\\", port="5432")
-    assert dsn == "host='/a b/it\\'s\\\\' port=5432"
-    assert psycopg.conninfo.conninfo_to_dict(dsn) == {"host": "/a b/it's\\", "port": "5432"}
 
 
 def test_lock_that_another_process_holds_too_long_is_named(root: Path, monkeypatch: Patch) -> None:

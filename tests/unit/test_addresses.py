@@ -36,8 +36,8 @@ from deltasql.protocol.partition_values import partition_text
         ("deltasql://postgres", Address("postgres", "")),
         ("deltasql://postgres/db", Address("postgres", "dbname=db")),
         (
-            "deltasql://postgres/my%20db?host=%2Ftmp&x=a+b",
-            Address("postgres", "dbname='my db' host=/tmp x=a+b"),
+            "deltasql://postgres/my%20db?host=%2Ftmp&application_name=a+b",
+            Address("postgres", "dbname='my db' host=/tmp application_name=a+b"),
         ),
         ("deltasql://postgres:5432/db", Address("postgres", "postgresql://postgres:5432/db")),
         ("deltasql://u:p%40@[::1]:5/db?a=b", Address("postgres", "postgresql://u:p%40@[::1]:5/db?a=b")),
@@ -69,7 +69,7 @@ def test_table_uris(uri: str, target: Address) -> None:
 @pytest.mark.parametrize(
     ("dsn", "uri"),
     [
-        ("host=/tmp dbname=d user='o\\'b' port=5", "deltasql://postgres/d/s/t?host=%2Ftmp&user=o%27b&port=5"),
+        ("host=/tmp dbname=d user='o\\'b' port=5", "deltasql://postgres/d/s/t?user=o%27b&host=%2Ftmp&port=5"),
         ("postgresql:///d?host=/tmp", "deltasql://postgres/d/s/t?host=%2Ftmp"),
         ("postgresql://postgres/d", "deltasql://postgres/d/s/t?host=postgres"),
         ("postgresql://embedded/d", "deltasql://postgres/d/s/t?host=embedded"),
@@ -88,6 +88,16 @@ def test_without_a_database_a_table_has_no_uri() -> None:
 
 
 @pytest.mark.parametrize(
+    "dsn", ["host=h dbname=d password=open secret", "host=h password='secret", "password=a secret=b"]
+)
+def test_invalid_connection_string_has_no_uri_and_shows_no_password(dsn: str) -> None:
+    with pytest.raises(ValidationError, match="not valid for libpq") as caught:
+        table_uri(Address("postgres", dsn), "s", "t")
+    assert caught.value.__cause__ is None
+    assert not {"open", "secret"} & set(str(caught.value).split())
+
+
+@pytest.mark.parametrize(
     "url",
     [
         "data/lake",
@@ -99,6 +109,7 @@ def test_without_a_database_a_table_has_no_uri() -> None:
         "deltasql://u:se/cret@h/db",
         "deltasql://u:se?cret@h/db",
         "deltasql://h/db/a/b c?password=secret",
+        "deltasql://postgres/db?passwort=cret&password=secret",
     ],
 )
 def test_urls_that_are_none_are_refused_without_their_password(url: str) -> None:
@@ -183,13 +194,13 @@ def test_names() -> None:
         ("a.", "a name is empty"),
         (".a", "a name is empty"),
         ("x" * 256, "256 characters, 255 at most"),
-        ("my table", "call it 'my_table'"),
-        ("a/b", "call it 'a_b'"),
-        ("a\nb", "call it 'a_b'"),
-        ("a\x00b", "call it 'a_b'"),
-        ("1st", "call it 't_1st'"),
-        ('shop."orders"', "call it 'orders'"),
-        ("-", "call it 't'"),
+        ("my table", "use 'my_table'"),
+        ("a/b", "use 'a_b'"),
+        ("a\nb", "use 'a_b'"),
+        ("a\x00b", "use 'a_b'"),
+        ("1st", "use 't_1st'"),
+        ('shop."orders"', "use 'orders'"),
+        ("-", "use 't'"),
     ],
 )
 def test_names_that_are_none(name: str, message: str) -> None:

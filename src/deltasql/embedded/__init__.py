@@ -1,7 +1,7 @@
-"""A real PostgreSQL server in a directory of the user's, shared by every process that opens that directory.
+"""A PostgreSQL server in a directory, shared by every process that opens that directory.
 
-Owns the server's life: finding the programs, making the cluster, starting, sharing, stopping. Refuses to
-know what the server is used for: what leaves this package is a libpq connection string.
+This package finds the programs, creates the cluster, and starts, shares and stops the server. Other packages get
+a libpq connection string from it.
 """
 
 from deltasql.embedded.server import EmbeddedServer

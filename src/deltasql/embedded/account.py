@@ -1,8 +1,8 @@
-"""Which operating system account runs PostgreSQL, and how a program is started as that account.
+"""Chooses the operating system account that runs PostgreSQL, and starts programs as that account.
 
-PostgreSQL does not run as root, so root picks an existing account that fits the directory; nobody else picks.
-Directories of the user's are never opened up: where the account cannot pass through them, it is given the
-capability to do so.
+PostgreSQL does not run as root, so root uses an existing account that fits the directory; every other user runs it
+under their own account. The modes of existing directories are never changed: an account that cannot pass through them
+gets the capability to do so.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from deltasql.embedded.advice import OWN_SERVER
+from deltasql.embedded.binaries import USE_OWN_SERVER
 from deltasql.errors import UsageError
 
 DAC_READ_SEARCH = 1 << 2
-_WAYS_OUT = f"use a directory elsewhere, or {OWN_SERVER}."
+_ADVICE = f"use another directory, or {USE_OWN_SERVER}."
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Whom the server runs as; `reads_all` says that it needs the capability to pass every directory."""
+    """The account that runs the server; with `reads_all` it has the capability to pass through every directory."""
 
     name: str
     uid: int
@@ -35,14 +35,14 @@ class Account:
 
     @property
     def users(self) -> set[str]:
-        """Who may connect. A server that reads every file serves root alone, or it would lend that power."""
+        """Return the users that may connect: only root if the server can read every file, as clients could, too."""
         root = pwd.getpwuid(0).pw_name
         return {root} if self.reads_all else {root, self.name}
 
     def spawn(
         self, command: Iterable[str | Path], *, env: dict[str, str] | None = None, **options: Any
     ) -> subprocess.Popen[bytes]:
-        """Start a program as this account, without the caller's directory and PostgreSQL settings."""
+        """Start a program as this account, in / and without the caller's PostgreSQL variables."""
         return subprocess.Popen(
             [*self._prefix(), *command],
             cwd="/",
@@ -52,8 +52,8 @@ class Account:
             **options,
         )
 
-    def own(self, descriptor: int) -> None:
-        """Give what this process has just made to the account."""
+    def take_ownership(self, descriptor: int) -> None:
+        """Give a file or directory that this process has created to the account."""
         if os.geteuid() != self.uid:
             os.fchown(descriptor, self.uid, self.gid)
 
@@ -65,8 +65,8 @@ class Account:
     def _prefix(self) -> list[str]:
         if not self.reads_all:
             return []
-        # PostgreSQL looks for its own files through access(2), which heeds the capabilities of a user other
-        # than root only under no_setuid_fixup.
+        # PostgreSQL checks its files with access(2), which honours the capabilities of a user other than root only
+        # with no_setuid_fixup.
         return [
             shutil.which("setpriv") or "setpriv",
             f"--reuid={self.uid}",
@@ -80,45 +80,45 @@ class Account:
 
 
 def account_for(root: Path) -> Account:
-    """Who runs the cluster of the directory, present or to be made."""
+    """Return the account that runs the cluster of a directory, which may not exist yet."""
     data = root / "postgres"
     owner = _owner(data)
     if os.geteuid() != 0:
-        return _own_account(data, owner)
+        return _current_account(data, owner)
     if owner is not None:
         return _owner_account(data, owner)
     return _account_for_new(root)
 
 
-def able_to_reach(account: Account, *paths: Path) -> Account:
-    """The account, with the capability to reach the paths where it needs one and root can give it."""
+def with_access(account: Account, *paths: Path) -> Account:
+    """Return the account with the capability to reach the paths, if it needs one; raise if root cannot give it."""
     if os.geteuid() != 0:
         return account
     closed = next((parent for parent in _parents(paths) if not _permits(parent, account, 0o1)), None)
     if closed is None:
         return account
-    if reason := _no_capability():
+    if reason := _missing_capability():
         raise UsageError(
-            f"PostgreSQL does not run as root, and the account {account.name!r} it would run as cannot enter "
-            f"{closed} ({reason}): let others pass with `chmod o+x {closed}`, or {_WAYS_OUT}"
+            f"PostgreSQL does not run as root, and the account {account.name!r} that would run it cannot enter "
+            f"{closed} ({reason}): open the directory with `chmod o+x {closed}`, or {_ADVICE}"
         )
     return replace(account, reads_all=True)
 
 
 def check_executable(account: Account, program: Path) -> None:
-    """No capability lets an account execute a file whose mode forbids it."""
+    """Raise if the account may not execute a program; no capability permits that."""
     if os.geteuid() == 0 and not _permits(program, account, 0o5):
         raise UsageError(
             f"PostgreSQL does not run as root, and the account {account.name!r} may not execute {program}: "
-            f"allow it with `chmod o+rx {program}`, or {OWN_SERVER}."
+            f"allow it with `chmod o+rx {program}`, or {USE_OWN_SERVER}."
         )
 
 
-def _own_account(data: Path, owner: int | None) -> Account:
+def _current_account(data: Path, owner: int | None) -> Account:
     if owner is not None and owner != os.geteuid():
         raise UsageError(
             f"the cluster {data} belongs to {_name(owner)}, and this process runs as {_name(os.geteuid())}: "
-            f"run as {_name(owner)}, or {_WAYS_OUT}"
+            f"run as {_name(owner)}, or {_ADVICE}"
         )
     return _account(os.geteuid())
 
@@ -127,13 +127,13 @@ def _owner_account(data: Path, owner: int) -> Account:
     if owner == 0:
         raise UsageError(
             f"the cluster {data} belongs to root, and PostgreSQL does not run as root: give it to another "
-            f"account with `chown -R ACCOUNT {data}`, or {_WAYS_OUT}"
+            f"account with `chown -R ACCOUNT {data}`, or {_ADVICE}"
         )
     return _account(owner)
 
 
 def _account_for_new(root: Path) -> Account:
-    """Who owns the place, since this user may come without root later; else an account made for daemons."""
+    """Return the owner of the directory, who may open it without root later, or else an account for daemons."""
     for owner in filter(None, (_owner(root), _owner(_nearest(root.parent)))):
         with suppress(KeyError):
             return _from_entry(pwd.getpwuid(owner))
@@ -142,7 +142,7 @@ def _account_for_new(root: Path) -> Account:
             return _from_entry(pwd.getpwnam(name))
     raise UsageError(
         "PostgreSQL does not run as root, and neither an account `postgres` nor an account `nobody` exists: "
-        f"run as another user, or {_WAYS_OUT}"
+        f"run as another user, or {_ADVICE}"
     )
 
 
@@ -152,7 +152,7 @@ def _account(uid: int) -> Account:
     except KeyError:
         raise UsageError(
             f"user id {uid} has no name in the user database, and PostgreSQL does not run without one: "
-            f"add it to /etc/passwd, or {OWN_SERVER}."
+            f"add it to /etc/passwd, or {USE_OWN_SERVER}."
         ) from None
 
 
@@ -168,8 +168,8 @@ def _owner(path: Path) -> int | None:
 
 
 def _nearest(path: Path) -> Path:
-    """The path itself, or the closest directory above that exists."""
-    return next(place for place in (path, *path.parents) if place.exists())
+    """Return the path itself, or the closest parent directory that exists."""
+    return next(parent for parent in (path, *path.parents) if parent.exists())
 
 
 def _name(uid: int) -> str:
@@ -180,24 +180,24 @@ def _name(uid: int) -> str:
 
 
 def _parents(paths: Iterable[Path]) -> Iterator[Path]:
-    """Every existing directory above the paths, the outermost first."""
+    """Yield every existing directory above the paths, the outermost first."""
     for path in paths:
         yield from (parent for parent in reversed(path.parents) if parent.exists())
 
 
 def _permits(path: Path, account: Account, bits: int) -> bool:
-    """Whether the mode of a file allows it; access lists only ever make the capability the longer way."""
-    facts = path.stat()
-    shift = 6 if facts.st_uid == account.uid else 3 if facts.st_gid == account.gid else 0
-    return facts.st_mode >> shift & bits == bits
+    """Return whether the mode of a file permits an access. If an access list does, the capability is superfluous."""
+    status = path.stat()
+    shift = 6 if status.st_uid == account.uid else 3 if status.st_gid == account.gid else 0
+    return status.st_mode >> shift & bits == bits
 
 
-def _no_capability() -> str | None:
-    """Why the capability cannot be given, if it cannot."""
+def _missing_capability() -> str | None:
+    """Return why root cannot give the capability, or None if it can."""
     if not shutil.which("setpriv"):
-        return "and there is no `setpriv` to give it the capability"
+        return "the program `setpriv`, which gives it the capability, is not installed"
     if not all(_capabilities(kind) & DAC_READ_SEARCH for kind in ("CapPrm", "CapBnd")):
-        return "and this root lacks the capability DAC_READ_SEARCH to give"
+        return "this root cannot give it the capability DAC_READ_SEARCH"
     return None
 
 
@@ -210,6 +210,6 @@ def _capabilities(kind: str) -> int:
 
 
 def _environment() -> dict[str, str]:
-    """The caller's environment without PostgreSQL's variables, and with a locale that always exists."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
-    return kept | {"LC_ALL": "C"}
+    """Return the caller's environment without PostgreSQL's variables, and with a locale that always exists."""
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+    return variables | {"LC_ALL": "C"}

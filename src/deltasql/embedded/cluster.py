@@ -1,4 +1,4 @@
-"""A cluster on disk: made whole or not at all, of a release the programs know, open to the right users."""
+"""Creates the cluster on disk completely or not at all, and checks that the programs can run it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pathlib import Path
 from deltasql.embedded.account import Account
 from deltasql.embedded.binaries import VARIABLE, Binaries
 from deltasql.embedded.files import make_private_directory, rewrite, with_directory
-from deltasql.embedded.waiting import wait_until
+from deltasql.embedded.postmaster import wait_until
 from deltasql.errors import DatabaseUnavailable, UsageError
 
 logger = logging.getLogger(__name__)
 
 SETTINGS = """
-# deltasql: sized for one machine and its user; written once, when the cluster is made.
+# deltasql: sized for one machine and one user; written once, when the cluster is created.
 shared_buffers = 128MB
 max_connections = 200
 max_wal_size = 2GB
@@ -32,7 +32,7 @@ _ORPHAN_SECONDS = 10.0
 
 
 def prepare(data: Path, binaries: Binaries, account: Account) -> None:
-    """Make the cluster if there is none, and see that these programs can run the one there is."""
+    """Create the cluster if there is none, check its release, and write its access rules."""
     major = binaries.major()
     if _is_absent(data):
         _create(data, binaries, account)
@@ -42,7 +42,7 @@ def prepare(data: Path, binaries: Binaries, account: Account) -> None:
 
 
 def system_identifier(data: Path) -> int:
-    """The number that initdb gave this cluster; it opens the control file of every release."""
+    """Return the number that initdb gave this cluster: the first field of the control file in every release."""
     with (data / "global" / "pg_control").open("rb") as control:
         identifier: int = struct.unpack("=Q", control.read(8))[0]
     return identifier
@@ -66,9 +66,9 @@ def _create(data: Path, binaries: Binaries, account: Account) -> None:
 
 
 def _clear_unfinished(root: Path) -> None:
-    """Remove what a killed start left. Its initdb may live on and make files until it misses those removed."""
+    """Remove the files of a killed start. Its initdb may still run, and create files until it misses removed ones."""
     if not wait_until(lambda: _is_cleared(root), _ORPHAN_SECONDS):
-        logger.warning("files of a killed start in %s cannot be removed", root)
+        logger.warning("files of an interrupted start in %s cannot be removed", root)
 
 
 def _is_cleared(root: Path) -> bool:
@@ -86,9 +86,9 @@ def _initdb(target: Path, binaries: Binaries, account: Account) -> None:
     child = account.spawn([binaries.initdb, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     output = _output(child)
     if child.returncode:
-        said = output.decode(errors="replace").strip().splitlines()[-15:]
+        lines = output.decode(errors="replace").strip().splitlines()[-15:]
         raise DatabaseUnavailable(
-            f"{binaries.initdb} cannot make a cluster in {target.parent}; it says:\n" + "\n".join(said)
+            f"{binaries.initdb} could not create a cluster in {target.parent}; its output ends:\n" + "\n".join(lines)
         )
 
 
@@ -102,12 +102,12 @@ def _output(child: subprocess.Popen[bytes]) -> bytes:
 
 
 def _check_version(data: Path, binaries: Binaries, major: int) -> None:
-    found = _version(data)
-    if found != str(major):
+    version = _version(data)
+    if version != str(major):
         raise UsageError(
-            f"the cluster {data} is of PostgreSQL {found}, the programs in {binaries.directory} are of "
-            f"PostgreSQL {major}: set {VARIABLE} to programs of PostgreSQL {found} (to stay with it, or to "
-            "dump the cluster and load the dump into a new directory), or use another directory. "
+            f"the cluster {data} belongs to PostgreSQL {version}, but the programs in {binaries.directory} are of "
+            f"PostgreSQL {major}: set {VARIABLE} to the programs of PostgreSQL {version} (to keep that "
+            "release, or to dump the cluster and load the dump into a new directory), or use another directory. "
             "Nothing was changed."
         )
 
@@ -117,11 +117,11 @@ def _version(data: Path) -> str:
         return (data / "PG_VERSION").read_text().strip()
     except FileNotFoundError:
         raise UsageError(
-            f"{data} holds files but no PostgreSQL cluster: move it away, or use another directory."
+            f"{data} contains files but no PostgreSQL cluster: move it away, or use another directory."
         ) from None
 
 
 def _ident(users: set[str], major: int) -> str:
-    """Which operating system users may be which database user; `all` is a word of PostgreSQL 16 and later."""
+    """Return the map from operating system users to database users; `all` needs PostgreSQL 16 or later."""
     role = "all" if major >= 16 else "postgres"
     return _NOTE + "".join(f'deltasql "{user}" {role}\n' for user in sorted(users))

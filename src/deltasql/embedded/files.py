@@ -1,7 +1,7 @@
-"""Files and directories made by one user for another, without trusting what already lies at their path.
+"""Creates files and directories for another user, without trusting existing files at their paths.
 
-Root may work in a directory of another user here, so links are not followed and only files of the server's
-account are rewritten.
+Root may work in a directory of another user, so links are not followed and only files of the server's account are
+rewritten.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SAFE = os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 def open_file(path: Path, flags: int) -> int:
-    """A descriptor of the file, which is made where there is none."""
+    """Return a descriptor of the file; create the file if it does not exist."""
     try:
         descriptor = os.open(path, flags | _SAFE | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
@@ -31,7 +31,7 @@ def open_file(path: Path, flags: int) -> int:
 
 
 def make_directory(path: Path) -> None:
-    """An ordinary directory, if there is none."""
+    """Create a directory if it does not exist."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
         path.mkdir()
@@ -39,22 +39,22 @@ def make_directory(path: Path) -> None:
 
 
 def _inherit_owner(path: Path, descriptor: int) -> None:
-    """What root makes belongs to the owner of the directory around it, who may come without root later."""
+    """Give a file that root created to the owner of its directory, who may open it without root later."""
     if os.geteuid() == 0:
-        around = path.parent.stat()
-        os.fchown(descriptor, around.st_uid, around.st_gid)
+        parent = path.parent.stat()
+        os.fchown(descriptor, parent.st_uid, parent.st_gid)
 
 
 def make_private_directory(path: Path, account: Account) -> None:
-    """A directory that the account alone may enter. One that somebody else has laid there is refused."""
+    """Create a directory that only the account may enter; raise if another user has created it."""
     with suppress(FileExistsError):
         path.mkdir(mode=0o700)
     try:
         with_directory(path, lambda descriptor: _make_private(descriptor, account))
     except OSError as error:
         raise UsageError(
-            f"{path} is to be a directory of {account.name!r} alone, but somebody else has put it there "
-            f"({error.strerror}): remove it, or set TMPDIR to a directory of your own."
+            f"{path} must be a private directory of {account.name!r}, but another user has created it "
+            f"({error.strerror}): remove it, or set TMPDIR to your own directory."
         ) from error
 
 
@@ -62,11 +62,11 @@ def _make_private(descriptor: int, account: Account) -> None:
     if os.fstat(descriptor).st_uid not in {account.uid, os.geteuid()}:
         raise PermissionError(errno.EPERM, "wrong owner")
     os.fchmod(descriptor, 0o700)
-    account.own(descriptor)
+    account.take_ownership(descriptor)
 
 
 def with_directory(path: Path, act: Callable[[int], None]) -> None:
-    """Call with a descriptor of the directory itself, never of one that a link leads to."""
+    """Call a function with a descriptor of the directory; raise if the path is a link."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | _SAFE)
     try:
         act(descriptor)
@@ -75,11 +75,11 @@ def with_directory(path: Path, act: Callable[[int], None]) -> None:
 
 
 def rewrite(path: Path, account: Account, change: Callable[[str], str]) -> None:
-    """Change the text of a file of the account's, touching it only where the text differs."""
+    """Replace the text of a file that belongs to the account, if the new text differs."""
     with os.fdopen(os.open(path, os.O_RDWR | _SAFE), "r+", encoding="utf-8") as file:
-        facts = os.fstat(file.fileno())
-        if facts.st_uid != account.uid or not stat.S_ISREG(facts.st_mode):
-            raise UsageError(f"{path} is not a file of the account {account.name!r} that runs PostgreSQL.")
+        status = os.fstat(file.fileno())
+        if status.st_uid != account.uid or not stat.S_ISREG(status.st_mode):
+            raise UsageError(f"{path} is not a regular file of the account {account.name!r} that runs PostgreSQL.")
         old = file.read()
         new = change(old)
         if new != old:

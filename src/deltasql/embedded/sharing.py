@@ -1,7 +1,8 @@
-"""How processes share one server: a shared file lock per handle, and an exclusive one around start and stop.
+"""Shares one server between processes: a shared file lock per lease, and an exclusive lock around start and stop.
 
-The kernel drops both with the process, so a killed client leaves nothing to clean up. The last handle to
-leave finds no other share and stops the server; nobody joins meanwhile, as joining takes the exclusive lock.
+The kernel releases both locks when a process ends, so a killed client leaves nothing to clean up. The lease that is
+released last finds no other shared lock and stops the server; no process can join meanwhile, because joining takes the
+exclusive lock.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from deltasql.embedded.account import account_for
-from deltasql.embedded.advice import OWN_SERVER
+from deltasql.embedded.binaries import USE_OWN_SERVER
 from deltasql.embedded.files import make_directory, open_file
-from deltasql.embedded.launch import clear_unreachable, running_server, stop
-from deltasql.embedded.waiting import wait_until
+from deltasql.embedded.launch import running_server, stop, stop_unreachable
+from deltasql.embedded.postmaster import wait_until
 from deltasql.errors import DatabaseUnavailable, UsageError
 
 LOCK_SECONDS = 240.0
-_USERS_TO_MEND = {
+_USER_ERRORS = {
     errno.EACCES,
     errno.EPERM,
     errno.EROFS,
@@ -34,25 +35,25 @@ _USERS_TO_MEND = {
 
 
 class Lease:
-    """One handle's share in the server of a directory."""
+    """A share in the server of a directory."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._process = os.getpid()
         self._guard = threading.Lock()
         self._file = open_file(_lease_path(root), os.O_RDWR)
-        self.socket_dir = self._enter()
+        self.socket_dir = self._acquire()
 
-    def leave(self) -> None:
-        """Give the share back, and stop the server if nobody else has one. Only the first call counts."""
+    def release(self) -> None:
+        """Release the share, and stop the server if it was the last one. Later calls do nothing."""
         with self._guard:
             if self._file >= 0:
-                self._leave()
+                self._release()
 
-    def _enter(self) -> Path:
+    def _acquire(self) -> Path:
         try:
             if _try_lock(self._file):
-                clear_unreachable(self._root / "postgres")
+                stop_unreachable(self._root / "postgres")
             fcntl.flock(self._file, fcntl.LOCK_SH)
             return running_server(self._root)
         except BaseException:
@@ -60,9 +61,9 @@ class Lease:
             self._close()
             raise
 
-    def _leave(self) -> None:
+    def _release(self) -> None:
         try:
-            # The directory may be gone; then the server goes by itself.
+            # If the directory was deleted, the server ends by itself.
             if self._process == os.getpid():
                 with suppress(FileNotFoundError), _exclusive(self._root):
                     self._stop_if_last()
@@ -70,7 +71,7 @@ class Lease:
             self._close()
 
     def _stop_if_last(self) -> None:
-        """Trade the share for the whole lock, which nobody else's share then prevents. Drops the share."""
+        """Stop the server if no other lease holds the shared lock, and drop this one."""
         try:
             if _try_lock(self._file) and self._is_current():
                 stop(self._root / "postgres")
@@ -82,17 +83,17 @@ class Lease:
         self._file = -1
 
     def _is_current(self) -> bool:
-        """False when the directory was deleted and made anew: that server is not ours to stop."""
+        """Return False if the directory was deleted and created again: its new server is not this lease's server."""
         with suppress(FileNotFoundError):
             return os.path.samestat(os.fstat(self._file), _lease_path(self._root).stat())
         return False
 
 
 def join(path: Path) -> Lease:
-    """A share in the server of the directory, which runs when this returns."""
+    """Return a lease on the server of the directory, which runs when this function returns."""
     root = _real(path)
     with _explained(root):
-        # A cluster of somebody else's is told as such, before its locks turn out to be closed.
+        # A cluster of another user is reported as such, before its locks turn out to be closed.
         account_for(root)
         make_directory(root)
         with _exclusive(root):
@@ -101,7 +102,7 @@ def join(path: Path) -> Lease:
 
 def _real(path: Path) -> Path:
     if "\n" in str(path):
-        raise UsageError(f"PostgreSQL takes no path with a line break: {str(path)!r}", value=path)
+        raise UsageError(f"PostgreSQL rejects paths with a line break: {str(path)!r}", value=path)
     return Path(os.path.realpath(path))
 
 
@@ -117,15 +118,15 @@ def _exclusive(root: Path) -> Iterator[None]:
         if not wait_until(lambda: _try_lock(file), LOCK_SECONDS):
             raise DatabaseUnavailable(
                 f"another process has been starting or stopping the PostgreSQL server of {root} for "
-                f"{LOCK_SECONDS:.0f} s: see which one holds {path} (`fuser {path}`), and end it."
+                f"{LOCK_SECONDS:.0f} s: find the process that holds {path} (`fuser {path}`), and end it."
             )
         yield
     finally:
-        _let_go(file)
+        _unlock(file)
 
 
-def _let_go(file: int) -> None:
-    """Unlock by name: closing leaves the lock with a forked child that has the file open too."""
+def _unlock(file: int) -> None:
+    """Unlock explicitly: closing the file leaves the lock with a forked child that has the file open too."""
     fcntl.flock(file, fcntl.LOCK_UN)
     os.close(file)
 
@@ -140,12 +141,12 @@ def _try_lock(file: int) -> bool:
 
 @contextmanager
 def _explained(root: Path) -> Iterator[None]:
-    """Turn what the operating system says about the directory into an error that names it."""
+    """Turn an error of the operating system about the directory into an error that names the directory."""
     try:
         yield
     except OSError as error:
-        kind = UsageError if error.errno in _USERS_TO_MEND else DatabaseUnavailable
+        kind = UsageError if error.errno in _USER_ERRORS else DatabaseUnavailable
         raise kind(
             f"the directory {root} cannot hold an embedded PostgreSQL: {error.strerror} "
-            f"({error.filename or root}). Use a directory that this user can write to, or {OWN_SERVER}."
+            f"({error.filename or root}). Use a directory that this user can write to, or {USE_OWN_SERVER}."
         ) from error
