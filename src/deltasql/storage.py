@@ -256,6 +256,14 @@ class Directory:
                 except FileNotFoundError:
                     continue
 
+    def remove_empty_folders(self, path: str) -> None:
+        """Remove a local folder and the folders below it, as far as they are empty. Object stores have no folders."""
+        if self._local is None:
+            return
+        for folder, _, _ in os.walk(self._local / path, topdown=False):
+            with suppress(OSError):  # not empty
+                os.rmdir(folder)
+
     @contextmanager
     def _saying(self, what: str, kinds: tuple[type[Exception], ...] = _ERRORS) -> Iterator[None]:
         try:

@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 
 from deltasql.datasource.tasks import LakeAddress
 from deltasql.errors import StorageError, UnsupportedFeature, UsageError, ValidationError
+from deltasql.lake import Lake
 from deltasql.operations.commit import MultiTableTransaction
 from deltasql.operations.write import WriteOptions, WritePlan, write_arrow
 from deltasql.protocol.actions import Add
@@ -44,7 +45,7 @@ class _Write:
             txn = MultiTableTransaction(lake.store)
             plan = lake.writer.plan(txn, lake.table(table).state(), schema.jsonValue(), wanted)
             if plan.checks() is None:
-                lake.writer.give_up(txn)
+                txn.rollback()
                 raise UnsupportedFeature(
                     f"table {plan.state.name} has constraints, defaults or generated columns that Spark has to "
                     f'evaluate, which format("deltasql") cannot ask of it: use '
@@ -97,19 +98,28 @@ class BatchWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         with self._write.address.open() as lake:
             txn = MultiTableTransaction(lake.store, txn_id=self._write.txn_id)
-            lake.writer.stage(txn, self._write.plan, _adds(messages))
-            txn.commit()
+            _commit(lake, txn, self._write.plan, _adds(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        _discard(self._write, _adds(messages))
+        with self._write.address.open() as lake:
+            if not lake.store.committed(self._write.txn_id):
+                _discard(lake, self._write, _adds(messages))
 
 
-def _discard(write: _Write, adds: list[Add]) -> None:
-    """Spark gave a write up: its files are nobody's."""
+def _commit(lake: Lake, txn: MultiTableTransaction, plan: WritePlan, adds: list[Add]) -> None:
+    """Commit the files of all tasks."""
+    with txn:
+        txn.begin_files(plan.state, plan.files.options).add(*(unquote(add.path) for add in adds))
+        lake.writer.stage(txn, plan, adds)
+        txn.commit()
+
+
+def _discard(lake: Lake, write: _Write, adds: list[Add]) -> None:
+    """Delete the files of a write that Spark aborted. The caller knows that it did not land: Spark also aborts a write
+    whose commit failed with an unknown outcome."""
+    lake.store.end_write(write.txn_id)
     plan = write.plan.files
     Directory(plan.location, plan.options).delete([unquote(add.path) for add in adds])
-    with write.address.open() as lake:
-        lake.store.end_write(write.txn_id)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -145,11 +155,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 )
             lake.store.begin_write(write.txn_id, state)  # this stream goes on: its files are still known
             txn = MultiTableTransaction(lake.store, app=(self._app_id, batchId))
-            lake.writer.stage(txn, replace(write.plan, state=state), _adds(messages))
-            txn.commit()
+            _commit(lake, txn, replace(write.plan, state=state), _adds(messages))
 
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002
-        _discard(self._write, _adds(messages))
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        with self._write.address.open() as lake:
+            landed = lake.store.txn_version(self._write.plan.state, self._app_id)
+            if landed is None or landed < batchId:
+                _discard(lake, self._write, _adds(messages))
 
 
 def _app_id(options: Mapping[str, str], table: str) -> str:

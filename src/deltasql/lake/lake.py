@@ -178,9 +178,9 @@ class Lake:
         """Create a table from DDL text, a pyarrow.Schema or a Spark StructType; with `as_` from rows, whose schema it
         has unless one is given. Its version 0 is committed, with the rows."""
         wanted = Wanted(schema, as_, location, partition_by, properties, constraints, description)
-        txn = MultiTableTransaction(self.store)
-        state = self._creator.stage(txn, self.local_name(name), wanted)
-        txn.commit()
+        with MultiTableTransaction(self.store) as txn:
+            state = self._creator.stage(txn, self.local_name(name), wanted)
+            txn.commit()
         return Table(self, state.table_id, state.name)
 
     def stage_table(self, txn: MultiTableTransaction, name: str, schema: Any = None, **options: Any) -> TableState:

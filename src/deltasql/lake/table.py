@@ -15,7 +15,7 @@ from deltasql.engines.arrow.read.polars_duckdb import register_in_duckdb, to_pol
 from deltasql.engines.arrow.read.scan import Scan, scan
 from deltasql.engines.arrow.write.input_rows import is_spark_frame
 from deltasql.engines.arrow.write.parquet_files import ParquetFile, adds_from_parquet
-from deltasql.errors import CommitOutcomeUnknown, UnsupportedFeature, ValidationError
+from deltasql.errors import UnsupportedFeature, ValidationError
 from deltasql.lake.merge import Merge
 from deltasql.operations import change_builders
 from deltasql.operations.change_builders import ChangeBuilder
@@ -150,17 +150,10 @@ class Table:
 
     def _committed(self, work: Callable[[MultiTableTransaction, TableState], Mapping[str, str]]) -> CommitResult:
         """Do something to this table alone, and commit it if there is anything."""
-        txn = MultiTableTransaction(self.lake.store)
-        try:
+        with MultiTableTransaction(self.lake.store) as txn:
             state = self.state()
             metrics = work(txn, state)
             version = txn.commit().get(self.id, state.version)
-        except CommitOutcomeUnknown:
-            raise
-        except BaseException:
-            self.lake.writer.give_up(txn)
-            raise
-        self.lake.writer.clean_up(txn)
         return CommitResult(version, txn.id, metrics)
 
     def insert(self, data: Any, returning: Any = None) -> CommitResult | DataFrame:
@@ -283,7 +276,16 @@ class Table:
         Partition values come from Hive-style directories unless given, one mapping per path. `progress` is called
         with the number of footers read so far and the number of files.
         """
-        state = self.state()
+        return self._committed(lambda txn, state: self._stage_files(txn, state, paths, partition_values, progress))
+
+    def _stage_files(
+        self,
+        txn: MultiTableTransaction,
+        state: TableState,
+        paths: Sequence[str],
+        partition_values: Sequence[Mapping[str, str | None]] | None,
+        progress: Callable[[int, int], None] | None,
+    ) -> Mapping[str, str]:
         metadata = self._metadata()
         if not storage.is_local(state.location):
             raise UnsupportedFeature(f"table {self.name}: files at {state.location} cannot be registered yet")
@@ -298,10 +300,8 @@ class Table:
             progress=progress,
         )
         metrics = {"numFiles": str(len(found)), "numOutputBytes": str(sum(f.size for f in found))}
-        info = CommitInfo("ADD FILES", {}, metrics)
-        txn = MultiTableTransaction(self.lake.store)
-        txn.stage_on(state, [*(_add(file) for file in found), info])
-        return CommitResult(txn.commit()[self.id], txn.id, metrics)
+        txn.stage_on(state, [*(_add(file) for file in found), CommitInfo("ADD FILES", {}, metrics)])
+        return metrics
 
 
 def _add(file: ParquetFile) -> Add:

@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from deltasql.engines.arrow.read.scan import scan
 from deltasql.engines.arrow.write.input_rows import is_spark_frame
-from deltasql.errors import CommitOutcomeUnknown, DeltaSqlError, MirrorFailure, TableExists, UsageError
+from deltasql.errors import MirrorFailure, TableExists, UsageError
 from deltasql.lake.merge import Merge
 from deltasql.operations import change_builders
 from deltasql.operations.change_builders import ChangeBuilder, SourceFrames
-from deltasql.operations.commit import Mark, MultiTableTransaction
+from deltasql.operations.commit import MultiTableTransaction, StagingPoint
 from deltasql.operations.dml import Outcome
 from deltasql.operations.write import WriteOptions
 from deltasql.protocol.actions import Action, Cdc
@@ -88,7 +88,6 @@ class Transaction:
         self._options = options
         self._txn: MultiTableTransaction | None = None
         self._names: dict[str, str] = {}
-        self._wrote = False
         self.versions: dict[str, int] = {}
         """Where each table landed, once it has committed."""
         self.mirror: dict[str, MirrorFailure] = {}
@@ -136,8 +135,7 @@ class Transaction:
         state = self._state(table)
         given: Any = list(actions) if isinstance(actions, Iterable) else actions
         more = self._feed_of(txn, lake, state, Changes.of(given, state.name))
-        written = [one.path for one in more]
-        txn.stage_on(state, [*given, *more], expected_version, reads=reads, written=written)
+        txn.stage_on(state, [*given, *more], expected_version, reads=reads)
         self._name(table, state)
 
     def _feed_of(self, txn: MultiTableTransaction, lake: LakeAccess, state: TableState, given: Changes) -> list[Cdc]:
@@ -145,7 +143,6 @@ class Transaction:
         changes."""
         if not txn.staged(state).cdc and not (given.cdc and txn.staged(state).num_files):
             return []
-        self._wrote = True
         adds = [add for add in given.adds if add.data_change]
         removes = [remove for remove in given.removes if remove.data_change]
         told = lake.writer.complete_feed(txn, state, adds, removes, given.cdc)
@@ -159,7 +156,6 @@ class Transaction:
     def _write(self, table: str | TableHandle, rows: Any, options: WriteOptions) -> Mapping[str, str]:
         txn, lake = self._begun(table)
         state = self._state(table)
-        self._wrote = True
         with self._all_or_nothing(txn):
             metrics = lake.writer.write(txn, state, rows, options)
         self._name(table, state)
@@ -198,7 +194,6 @@ class Transaction:
         """Change rows of a table."""
         txn, lake = self._begun(table)
         state = self._state(table)
-        self._wrote = True
         sources = SourceFrames(lambda: lake.spark, self.df)  # tables as this transaction sees them
         with self._all_or_nothing(txn):
             outcome = lake.changer.change(txn, state, build(sources, state))
@@ -210,9 +205,8 @@ class Transaction:
         """Create a table as part of this transaction, which can fill it and read it at once; the options are those of
         `Lake.create_table`."""
         txn, lake = self._begun(name)
-        if (there := txn.look_up(lake.local_name(name))) is not None:
+        if (there := txn.find_or_none(lake.local_name(name))) is not None:
             raise TableExists(there.name)
-        self._wrote = True
         with self._all_or_nothing(txn):
             state = lake.stage_table(txn, name, schema, **options)
         self._name(name, state)
@@ -235,7 +229,6 @@ class Transaction:
                 return Runner(session, parsed).run()
             finally:
                 self._names |= session.names
-                self._wrote = self._wrote or session.wrote
 
     # --- Parts of it
 
@@ -244,7 +237,7 @@ class Transaction:
         """What is done in the `with` statement is done as a whole: an exception takes it back, and goes on its way. The
         transaction can go on."""
         txn, _ = self._with_lake()
-        point = Savepoint(txn, txn.mark())
+        point = Savepoint(txn, txn.staging_point())
         try:
             yield point
         except BaseException:
@@ -254,11 +247,11 @@ class Transaction:
     @contextmanager
     def _all_or_nothing(self, txn: MultiTableTransaction) -> Iterator[None]:
         """A statement that fails leaves nothing staged of itself."""
-        mark = txn.mark()
+        mark = txn.staging_point()
         try:
             yield
         except BaseException:
-            txn.back_to(mark)
+            txn.return_to(mark)
             raise
 
     # --- Tables
@@ -305,40 +298,26 @@ class Transaction:
     def commit(self) -> dict[str, int]:
         """Commit every staged table, or none: {table: version}, as `versions` keeps it."""
         try:
-            if self._txn is not None and self._lake is not None:
-                self._commit(self._txn, self._lake)
+            if self._txn is not None:
+                self._commit(self._txn)
         finally:
             self._release()
         return self.versions
 
-    def _commit(self, txn: MultiTableTransaction, lake: LakeAccess) -> None:
-        try:
-            landed = txn.commit()
-        except CommitOutcomeUnknown:
-            raise
-        except DeltaSqlError:
-            self._give_up()
-            raise
+    def _commit(self, txn: MultiTableTransaction) -> None:
+        landed = txn.commit()
         named = {table_id: self._names.get(table_id, table_id) for table_id in landed}
         self.versions = {named[table_id]: version for table_id, version in landed.items()}
         failures = {table_id: result.mirror for table_id, result in txn.results.items()}
         self.mirror = {named[table_id]: failure for table_id, failure in failures.items() if failure}
-        if not landed or all(result.before for result in txn.results.values()):
-            self._give_up()
-        else:
-            lake.writer.clean_up(txn)
 
     def rollback(self) -> None:
-        """Forget everything that was staged."""
-        if self._txn is not None:
-            self._txn.rollback()
-            self._give_up()
-        self._release()
-
-    def _give_up(self) -> None:
-        """The files that this transaction wrote are nobody's."""
-        if self._wrote and self._lake is not None and self._txn is not None:
-            self._lake.writer.give_up(self._txn)
+        """Drop everything that was staged, and delete the files that were written."""
+        try:
+            if self._txn is not None:
+                self._txn.rollback()
+        finally:
+            self._release()
 
     def _release(self) -> None:
         if self._owned is not None:
@@ -360,7 +339,6 @@ class Transaction:
                 self.commit()
             else:
                 self._txn.rollback()
-                self._give_up()
         finally:
             self._release()
 
@@ -368,10 +346,10 @@ class Transaction:
 class Savepoint:
     """A moment of a transaction to come back to."""
 
-    def __init__(self, txn: MultiTableTransaction, mark: Mark) -> None:
+    def __init__(self, txn: MultiTableTransaction, mark: StagingPoint) -> None:
         self._txn, self._mark = txn, mark
 
     def rollback(self) -> None:
         """Take back what was done since, as often as wanted."""
         self._txn.check_open()
-        self._txn.back_to(self._mark)
+        self._txn.return_to(self._mark)

@@ -131,5 +131,5 @@ def _stage(
     txn: MultiTableTransaction, state: TableState, metadata: Metadata, info: CommitInfo, reads: Reads | None = None
 ) -> None:
     needed = needed_features(metadata.table_properties, metadata.schema_string)
-    txn.reshape(state, metadata, grown(state.protocol, needed, state.name))
+    txn.stage_metadata(state, metadata, grown(state.protocol, needed, state.name))
     txn.stage_on(state, [info], reads=reads)

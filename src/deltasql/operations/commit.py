@@ -1,44 +1,54 @@
-"""Transactions: actions are staged per table, then all tables commit together or none does."""
+"""The only way from staged actions to a landed commit.
+
+A transaction stages actions per table. `commit` validates them, commits all tables or none, and publishes what landed.
+Whatever ends a transaction without a commit (an error, a rollback, a commit that was applied before) also deletes the
+data files that were written for it, whichever engine wrote them.
+"""
 
 from __future__ import annotations
 
-import getpass
-import json
 import logging
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from functools import cache
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from importlib.metadata import version as package_version
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import unquote
 from uuid import UUID
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltasql.addresses import split_name
-from deltasql.config import count, duration
+from deltasql.config import count
+from deltasql.engines.written_files import WrittenFiles
 from deltasql.errors import (
     CommitOutcomeUnknown,
+    DatabaseError,
     DeltaSqlError,
+    StorageError,
     TableNotFound,
     TransactionLimitExceeded,
     UsageError,
     ValidationError,
 )
-from deltasql.protocol.actions import Action, CommitInfo, Metadata, Protocol, Txn, from_dict
-from deltasql.protocol.deletion_vectors import file_of
-from deltasql.protocol.table_changes import (
-    SERIALIZABLE,
-    WRITE_SERIALIZABLE,
-    Changes,
-    NewTable,
-    Reads,
-    TableCommit,
-    TableState,
+from deltasql.operations.staging import (
+    StagedTable,
+    checked_option,
+    combined_info,
+    current_user,
+    default_operation,
+    expected_version,
+    files_of,
+    parse_app,
+    parse_isolation,
+    positive,
+    table_isolation,
+    table_names,
 )
+from deltasql.protocol.actions import Action, CommitInfo, Metadata, Protocol, from_dict
+from deltasql.protocol.table_changes import SERIALIZABLE, Changes, NewTable, Reads, TableCommit, TableState
 from deltasql.store import Committed, Snapshot, Store, TransactionHeader
 from deltasql.store.action_rows import file_token
 from deltasql.store.read.live_files import presented
@@ -54,32 +64,34 @@ _log = logging.getLogger(__name__)
 ENGINE = f"deltasql/{package_version('deltasql')}"
 
 _UNKNOWN = -1
-_ISOLATION = {"serializable": SERIALIZABLE, "write_serializable": WRITE_SERIALIZABLE}
-
-
-@dataclass(slots=True)
-class _Staged:
-    """What a transaction has staged for one table so far."""
-
-    state: TableState
-    changes: Changes = field(default_factory=Changes)
-    reads: Reads = field(default_factory=Reads)
-    expected_version: int | None = None
-    isolation: str | None = None
-    create: NewTable | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """What a transaction had staged at some moment."""
+class StagingPoint:
+    """The staged tables at one moment of a transaction."""
 
-    staged: Mapping[str, _Staged]
+    staged: Mapping[str, StagedTable]
 
 
 class MultiTableTransaction:
-    """Stages actions for any number of tables and commits them at once. Single use.
+    """Stage actions for any number of tables and commit them at once. Single use.
 
-    Nothing is locked before `commit`; a table's head as first staged is what conflicts are judged against.
+    Nothing is locked before `commit`. Conflicts are checked against each table's head as it was first staged. In a
+    `with` statement, an exception rolls back; `commit` is explicit.
+
+    Args:
+        store: The store of a lake, `lake.store`.
+        isolation: "serializable" or "write_serializable"; the table property `delta.isolationLevel` by default.
+        timeout: Seconds, or a text such as "30s", after which a commit that has not landed fails.
+        max_tables: The most tables that it may change; `transaction.max_tables` by default.
+        max_files_per_table: The most files per table when it changes several tables;
+            `transaction.max_files_per_table` by default.
+        author: The name that history shows as the committer.
+        message: A text that history keeps as user metadata.
+        app: An application id and a version. Work that was committed under the same pair is not committed again.
+
+    Raises:
+        UsageError: An option has an invalid value.
     """
 
     def __init__(
@@ -98,29 +110,39 @@ class MultiTableTransaction:
     ) -> None:
         config = store.config
         self._store = store
-        self._isolation = _isolation(isolation)
-        self._timeout = None if timeout is None else _checked("timeout", positive, timeout)
+        self._isolation = parse_isolation(isolation)
+        self._timeout = None if timeout is None else checked_option("timeout", positive, timeout)
         limit = config["transaction.max_tables"] if max_tables is None else max_tables
-        self._max_tables = _checked("max_tables", count, limit)
+        self._max_tables = checked_option("max_tables", count, limit)
         limit = config["transaction.max_files_per_table"] if max_files_per_table is None else max_files_per_table
-        self._max_files = _checked("max_files_per_table", count, limit)
+        self._max_files = checked_option("max_files_per_table", count, limit)
         self._author = author
         self._message = message
-        self._app = _app(app)
+        self._app = parse_app(app)
         self._point = point
-        """The version of every table when it began, by id; None if each is taken as it is first seen."""
-        self._staged: dict[str, _Staged] = {}
+        """The version of every table when the transaction began, by id; None if each table is taken as first seen."""
+        self._staged: dict[str, StagedTable] = {}
         self._reads: dict[str, Reads] = {}
         self._states: dict[str, TableState] = {}
-        self._over: str | None = None
-        self.in_doubt = False
-        """May it have landed without our knowing?"""
-        self._written: list[tuple[TableState, Sequence[str]]] = []
-        """The files that were written for it, staged still or not."""
+        self._written: dict[str, WrittenFiles] = {}
+        self._ended: str | None = None
+        self._in_doubt = False
+        """The commit may have landed although no reply came."""
         self.id = txn_id or str(uuid.uuid4())
         self.token = file_token(self.id)
-        """In the name of a file, it tells that this transaction wrote it: adding it needs no look-up."""
+        """A part of file names that proves the file is new, so that adding it needs no look-up."""
         self.results: dict[str, Committed] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.is_open:
+            self.rollback()
+
+    # --- Staging
 
     def stage(
         self,
@@ -131,57 +153,109 @@ class MultiTableTransaction:
         reads: Reads | None = None,
         isolation: str | None = None,
     ) -> None:
-        """Add actions for a table. `expected_version` makes its commit strict: that version or `VersionConflict`."""
+        """Stage actions for a table.
+
+        Args:
+            table_id: The table's id or name.
+            actions: Any actions of the Delta protocol.
+            expected_version: Commit exactly this version or raise `VersionConflict`; without it, the commit rebases.
+            reads: What the transaction read of the table, for the conflict check.
+            isolation: The isolation level of this table's part.
+
+        Raises:
+            TableNotFound: There is no such table.
+            ValidationError: An action is not valid.
+        """
         self.check_open()
-        self.stage_on(self._state(table_id), actions, expected_version, reads=reads, isolation=isolation)
+        self.stage_on(self._first_state(table_id), actions, expected_version, reads=reads, isolation=isolation)
 
     def stage_on(
         self,
         state: TableState,
         actions: Iterable[Action],
-        expected_version: int | None = None,
+        version: int | None = None,
         *,
         reads: Reads | None = None,
         isolation: str | None = None,
-        written: Sequence[str] = (),
     ) -> None:
-        """`stage` for a head that was read already: conflicts are judged against that one. `written` are the paths of
-        files that were made for this transaction, and are nobody's if it fails."""
+        """Stage actions for a head that was read already. Conflicts are checked against that head."""
         self.check_open()
-        known = self._staged.get(state.table_id) or _Staged(state)
-        changes = known.changes.followed_by(Changes.of(actions, state.name))
-        if written:
-            self._written.append((state, written))
+        known = self._staged.get(state.table_id) or StagedTable(state)
         self._staged[state.table_id] = replace(
             known,
-            changes=changes,
+            changes=known.changes.followed_by(Changes.of(actions, state.name)),
             reads=known.reads | (reads or Reads()),
-            expected_version=_expected(expected_version, known),
-            isolation=_isolation(isolation) or known.isolation,
+            expected_version=expected_version(version, known),
+            isolation=parse_isolation(isolation) or known.isolation,
         )
 
     def create(self, state: TableState, new: NewTable, actions: Iterable[Action]) -> None:
-        """Stage a table that does not exist yet; its first version is part of this transaction."""
+        """Stage a new table, whose version 0 is part of this transaction."""
         self.check_open()
         changes = Changes.of(actions, state.name)
-        self._staged[state.table_id] = _Staged(state, changes, create=new, expected_version=0)
+        self._staged[state.table_id] = StagedTable(state, changes, create=new, expected_version=0)
+
+    def stage_metadata(self, state: TableState, metadata: Metadata, protocol: Protocol | None) -> None:
+        """Stage metadata in place of metadata that was staged before."""
+        self.check_open()
+        known = self._staged.get(state.table_id) or StagedTable(state)
+        protocols = (protocol,) if protocol else known.changes.protocols
+        changes = replace(known.changes, metadata=(metadata,), protocols=protocols)
+        self._staged[state.table_id] = replace(known, changes=changes)
+
+    def unstage_files(self, state: TableState) -> None:
+        """Drop the files that were staged for a table, because the whole table is about to be overwritten."""
+        staged = self._staged.get(state.table_id)
+        if staged is not None:
+            changes = replace(staged.changes, adds=(), removes=(), cdc=())
+            self._staged[state.table_id] = replace(staged, changes=changes)
+
+    def staged(self, state: TableState) -> Changes:
+        """Return the changes that are staged for a table."""
+        known = self._staged.get(state.table_id)
+        return known.changes if known else Changes()
+
+    def staging_point(self) -> StagingPoint:
+        """Return the staged tables as they are now, for `return_to`."""
+        return StagingPoint(dict(self._staged))
+
+    def return_to(self, point: StagingPoint) -> None:
+        """Drop the actions that were staged since a point. Reads stay: they may be the reason for going back."""
+        for staged in self._staged.values():
+            self.note_read(staged.state, staged.reads)
+        self._staged = dict(point.staged)
+
+    def begin_files(self, state: TableState, options: Mapping[str, str]) -> WrittenFiles:
+        """Register that files of a table are about to be written, and return the record of these files.
+
+        Until the transaction ends, no clean-up takes the files for orphans.
+        """
+        if state.version >= 0:
+            self._store.begin_write(self.id, state)
+        found = self._written.get(state.table_id)
+        if found is None:
+            found = WrittenFiles(state.location, options, self.token, new_location=state.version < 0)
+            self._written[state.table_id] = found
+        return found
+
+    # --- Reading
 
     def find(self, table: str | UUID) -> TableState:
-        """A table as this transaction sees it, by its id or its name."""
+        """Return a table as this transaction sees it, by id or name."""
         for staged in self._staged.values():
-            if staged.create is not None and str(table) in (staged.state.table_id, *_names(staged.state)):
-                return self.seen(staged.state)
-        return self.seen(self._store.state(table))
+            if staged.create is not None and str(table) in (staged.state.table_id, *table_names(staged.state)):
+                return self.state_of(staged.state)
+        return self.state_of(self._store.state(table))
 
-    def look_up(self, table: str | UUID) -> TableState | None:
-        """The same, or None if there is no such table."""
+    def find_or_none(self, table: str | UUID) -> TableState | None:
+        """Return a table as this transaction sees it, or None if there is no such table."""
         try:
             return self.find(table)
         except (TableNotFound, ValidationError):
             return None
 
-    def seen(self, state: TableState) -> TableState:
-        """A table as this transaction sees it: as it was when that began, with the schema that was staged."""
+    def state_of(self, state: TableState) -> TableState:
+        """Return a table's state when the transaction began, with the metadata that was staged since."""
         staged = self._staged.get(state.table_id)
         if staged is None:
             return self._at_point(state)
@@ -193,7 +267,7 @@ class MultiTableTransaction:
         )
 
     def _at_point(self, state: TableState) -> TableState:
-        """A table as it was when the transaction began; one that was created since, as it was first seen."""
+        """Return a table's state when the transaction began; a table that is newer, as it was first seen."""
         if self._point is None:
             return state
         version = self._point.get(state.table_id)
@@ -206,23 +280,24 @@ class MultiTableTransaction:
             self._states[state.table_id] = replace(old, version=version, num_files=_UNKNOWN)
         return self._states[state.table_id]
 
+    def _first_state(self, table_id: str | UUID) -> TableState:
+        staged = self._staged.get(str(table_id))
+        return staged.state if staged else self._at_point(self._store.state(table_id))
+
     def files(self, state: TableState, predicate: Predicate | None = None) -> pa.Table:
-        """The files of a table as this transaction sees it; those that may hold matching rows, and all staged ones."""
-        staged = self._staged.get(state.table_id)
-        base = None if state.version < 0 else self._committed(state, predicate)
-        changes = staged.changes if staged else Changes()
+        """Return the committed files that may hold matching rows, less staged removes, plus all staged adds."""
+        changes = self.staged(state)
+        base = None if state.version < 0 else self._committed_files(state, predicate)
         columns = state.metadata.partition_columns if state.metadata else ()
         if base is None:
             return presented(changes.adds, columns)
         if changes.removes:
-            gone = pa.array([r.path for r in changes.removes], base.schema.field("path").type)
-            base = base.filter(
-                pc.invert(pc.is_in(base["path"], gone))
-            )  # a vector that is replaced removes its path, too
+            removed = pa.array([r.path for r in changes.removes], base.schema.field("path").type)
+            # A replaced deletion vector removes its file's path, too: the new add brings it back.
+            base = base.filter(pc.invert(pc.is_in(base["path"], removed)))
         return pa.concat_tables([base, presented(changes.adds, columns).cast(base.schema)]) if changes.adds else base
 
-    def _committed(self, state: TableState, predicate: Predicate | None = None) -> pa.Table:
-        """The files that a version has, without what is staged."""
+    def _committed_files(self, state: TableState, predicate: Predicate | None = None) -> pa.Table:
         try:
             found = self._store.files(state, predicate)
             if found.version == state.version:
@@ -232,117 +307,111 @@ class MultiTableTransaction:
         return self._store.files_at(state, state.version, predicate)
 
     def snapshot(self, state: TableState, where: str | None = None) -> Snapshot:
-        """A table as this transaction sees it, and reads it from here on."""
-        seen = self.seen(state)
-        if seen.metadata is None:
+        """Return a table as this transaction sees it, and record the read for the conflict check."""
+        current = self.state_of(state)
+        if current.metadata is None:
             raise ValidationError(f"table {state.name} has no metadata yet", table=state.name)
-        if self._point is not None and seen.version >= 0 and seen.table_id not in self._point:
+        if self._point is not None and current.version >= 0 and current.table_id not in self._point:
             text = f"table {state.name} was created after transaction {self.id} began: begin another to read it"
             raise TableNotFound(state.name, message=text)
-        predicate = parse_where(where, seen)
-        files = self.files(seen, predicate)
-        self.note_read(seen, Reads(whole_table=True) if where is None else Reads((where,), _paths(files)))
-        return Snapshot.of(seen, files, predicate)
+        predicate = parse_where(where, current)
+        files = self.files(current, predicate)
+        paths = frozenset(files["path"].to_pylist()) if where is not None else frozenset()
+        self.note_read(current, Reads(whole_table=True) if where is None else Reads((where,), paths))
+        return Snapshot.of(current, files, predicate)
 
     def note_read(self, state: TableState, reads: Reads) -> None:
-        """Rows of a table were read; those of one that this transaction creates are its own."""
+        """Record that rows of a committed table were read."""
         self.check_open()
         staged = self._staged.get(state.table_id)
         if state.version >= 0 and reads:
             self._states.setdefault(state.table_id, staged.state if staged else state)
             self._reads[state.table_id] = self._reads.get(state.table_id, Reads()) | reads
 
-    def reshape(self, state: TableState, metadata: Metadata, protocol: Protocol | None) -> None:
-        """Give a table a new schema, in place of one that was staged before."""
-        self.check_open()
-        known = self._staged.get(state.table_id) or _Staged(state)
-        protocols = (protocol,) if protocol else known.changes.protocols
-        changes = replace(known.changes, metadata=(metadata,), protocols=protocols)
-        self._staged[state.table_id] = replace(known, changes=changes)
-
-    def forget_files(self, state: TableState) -> None:
-        """Take back the files that were staged for a table: all of it is about to be overwritten."""
-        staged = self._staged.get(state.table_id)
-        if staged is not None:
-            changes = replace(staged.changes, adds=(), removes=(), cdc=())
-            self._staged[state.table_id] = replace(staged, changes=changes)
-
-    def staged(self, state: TableState) -> Changes:
-        """What is staged for a table."""
-        known = self._staged.get(state.table_id)
-        return known.changes if known else Changes()
-
-    def mark(self) -> Mark:
-        """What is staged now, to come back to."""
-        return Mark(dict(self._staged))
-
-    def back_to(self, mark: Mark) -> None:
-        """Forget what was staged since."""
-        for staged in self._staged.values():
-            self.note_read(staged.state, staged.reads)  # what was read was read, and may be why it went back
-        self._staged = dict(mark.staged)
-
-    def leftovers(self) -> dict[str, list[str]]:
-        """The files that were written for this transaction and that are nobody's now: their paths by location. While it
-        is open, or in doubt, there are none."""
-        if self.in_doubt or self._over is None or not self._written:
-            return {}
-        landed = [one for key, one in self._staged.items() if key in self.results and not self.results[key].before]
-        kept = {(one.state.table_id, path) for one in landed for path in _files_of(one.changes, one.state)}
-        found: dict[str, list[str]] = {}
-        for state, written in self._written:
-            paths = [path for path in written if (state.table_id, path) not in kept]
-            if paths:
-                found.setdefault(state.location, []).extend(paths)
-        return found
-
-    def _state(self, table_id: str | UUID) -> TableState:
-        staged = self._staged.get(str(table_id))
-        return staged.state if staged else self._at_point(self._store.state(table_id))
-
-    def commit(self) -> dict[str, int]:
-        """Commit every staged table, or none: the version of each."""
-        self.check_open()
-        self._over = "failed"
-        with in_stage("validate"):
-            self._check_limits()
-        commits = [self._part(staged) for staged in self._staged.values()]
-        commits += self._checks() if commits else []
-        header = TransactionHeader(self.id, self._author, self._message, self._timeout)
-        self.in_doubt = True
-        try:
-            self.results = self._store.commit(commits, header) if commits else {}
-        except CommitOutcomeUnknown:
-            raise
-        except DeltaSqlError:
-            self.in_doubt = False
-            raise
-        self._over, self.in_doubt = "committed", False
-        return {table_id: result.version for table_id, result in self.results.items()}
-
-    def rollback(self) -> None:
-        """Forget everything that was staged."""
-        self.check_open()
-        self.back_to(Mark({}))
-        self._over = "rolled back"
+    # --- The end
 
     @property
-    def is_once(self) -> bool:
-        """Is it known by an application's number, under which it is committed once? Then each table that it works on
-        has to know the number, whether rows change or not."""
+    def has_app(self) -> bool:
+        """Whether it commits once under an application's version; then each table it works on records that version,
+        even if no row changes."""
         return self._app is not None
 
     @property
     def is_open(self) -> bool:
-        """Can it still stage and commit?"""
-        return self._over is None
+        """Whether it can still stage and commit."""
+        return self._ended is None
 
     def check_open(self) -> None:
-        """A transaction is used once."""
-        if self._over is not None:
+        """Raise `UsageError` if the transaction has ended."""
+        if self._ended is not None:
             raise UsageError(
-                f"transaction {self.id} is {self._over} already: a transaction is used once, begin another"
+                f"transaction {self.id} is {self._ended} already: a transaction is used once, begin another"
             )
+
+    def commit(self) -> dict[str, int]:
+        """Commit every staged table, or none.
+
+        Returns:
+            The version that each table got, by table id.
+
+        Raises:
+            CommitConflict: Another commit got in between; nothing landed.
+            ValidationError: The staged actions are not a valid commit; nothing landed.
+            CommitOutcomeUnknown: The commit may have landed; its files are kept.
+        """
+        self.check_open()
+        self._ended = "failed"
+        try:
+            self.results = self._commit()
+        except BaseException as error:
+            if isinstance(error, DeltaSqlError) and not isinstance(error, CommitOutcomeUnknown):
+                self._in_doubt = False
+            self._give_up()
+            raise
+        self._ended, self._in_doubt = "committed", False
+        if all(result.before for result in self.results.values()):
+            self._give_up()
+        else:
+            self._delete_unused_files()
+        return {table_id: result.version for table_id, result in self.results.items()}
+
+    def _commit(self) -> dict[str, Committed]:
+        with in_stage("validate"):
+            self._check_limits()
+        commits = [self._table_commit(staged) for staged in self._staged.values()]
+        commits += self._read_checks() if commits else []
+        header = TransactionHeader(self.id, self._author, self._message, self._timeout)
+        self._in_doubt = True
+        return self._store.commit(commits, header) if commits else {}
+
+    def rollback(self) -> None:
+        """Drop everything that was staged, and delete the files that were written."""
+        self.check_open()
+        self.return_to(StagingPoint({}))
+        self._ended = "rolled back"
+        self._give_up()
+
+    def _give_up(self) -> None:
+        """Delete all files of a transaction that is known not to have landed, once the database knows as well."""
+        if self._in_doubt or not self._written:
+            return
+        try:
+            self._store.end_write(self.id)
+        except DatabaseError as error:
+            _log.warning("the files of transaction %s stay until a vacuum: %s", self.id, error)
+            return
+        self._delete_unused_files()
+
+    def _delete_unused_files(self) -> None:
+        """Delete the files that were written and that no table got. Files that cannot be deleted are orphans."""
+        for table_id, written in self._written.items():
+            result, staged = self.results.get(table_id), self._staged.get(table_id)
+            landed = result is not None and not result.before and staged is not None
+            keep = {unquote(path) for path in files_of(staged.changes, staged.state)} if landed and staged else set()
+            try:
+                written.discard(keep)
+            except (StorageError, OSError) as error:
+                _log.warning("files of transaction %s stay at %s: %s", self.id, written.location, error)
 
     def _check_limits(self) -> None:
         """Limits keep a multi-table transaction short; a commit of one table may hold any number of files."""
@@ -355,157 +424,48 @@ class MultiTableTransaction:
                     "transaction.max_files_per_table", files, self._max_files, staged.state.name
                 )
 
-    def _checks(self) -> list[TableCommit]:
-        """Tables that were only read: at the strictest level nobody may have changed what was read of them."""
+    def _read_checks(self) -> list[TableCommit]:
+        """Return the tables that were only read. A serializable commit fails if their read rows have changed."""
         if self._isolation != SERIALIZABLE:
             return []
         read = {key: reads for key, reads in self._reads.items() if key not in self._staged}
         return [TableCommit(self._states[key], Changes(), reads, None, SERIALIZABLE) for key, reads in read.items()]
 
-    def _part(self, staged: _Staged) -> TableCommit:
+    def _table_commit(self, staged: StagedTable) -> TableCommit:
         changes = staged.changes
         if self._app is not None and self._app.app_id not in {t.app_id for t in changes.txns}:
             changes = changes.merge(Changes(txns=(self._app,)))
         if not changes.infos:
-            changes = changes.merge(Changes(infos=(CommitInfo(_operation(staged)),)))
-        changes = replace(changes, infos=(self._complete(_together(changes.infos)),))
+            changes = changes.merge(Changes(infos=(CommitInfo(default_operation(staged)),)))
+        changes = replace(changes, infos=(self._completed(combined_info(changes.infos)),))
         state = staged.state
         if changes.metadata and state.num_files == _UNKNOWN:  # files that stay must fit the new schema
-            state = replace(state, num_files=self._committed(state).num_rows)
+            state = replace(state, num_files=self._committed_files(state).num_rows)
         return TableCommit(
             state,
             changes,
             staged.reads | self._reads.get(staged.state.table_id, Reads()),
             staged.expected_version,
-            staged.isolation or self._isolation or _isolation_of(staged.state),
+            staged.isolation or self._isolation or table_isolation(staged.state),
             staged.create,
         )
 
-    def _complete(self, info: CommitInfo) -> CommitInfo:
+    def _completed(self, info: CommitInfo) -> CommitInfo:
         return msgspec.structs.replace(
             info,
             engine_info=info.engine_info or ENGINE,
             txn_id=info.txn_id or self.id,
-            user_name=self._author or info.user_name or _user(),
+            user_name=self._author or info.user_name or current_user(),
             user_metadata=info.user_metadata if self._message is None else self._message,
         )
 
 
-def _expected(version: Any, known: _Staged) -> int | None:
-    if version is None:
-        return known.expected_version
-    if type(version) is not int or version < 0:
-        raise ValidationError(
-            f"table {known.state.name}: the expected version must be a whole number from 0 on, got {version!r}",
-            table=known.state.name,
-            table_id=known.state.table_id,
-            value=version,
-        )
-    if known.expected_version not in (None, version):
-        raise UsageError(
-            f"table {known.state.name} was staged with expected version {known.expected_version}, now {version}",
-            table=known.state.name,
-            value=version,
-        )
-    return version
-
-
-def _names(state: TableState) -> tuple[str, ...]:
-    """What a table may be called: without its namespace, if that is the default."""
-    namespace, name = split_name(state.name)
-    return (state.name, name) if split_name(name)[0] == namespace else (state.name,)
-
-
-def _together(infos: Sequence[CommitInfo]) -> CommitInfo:
-    """What a commit says about several statements: their counts are summed up, their kinds and parameters listed."""
-    if len(infos) == 1:
-        return infos[0]
-    operations = list(dict.fromkeys(info.operation for info in infos))
-    metrics: dict[str, str] = {}
-    for info in infos:
-        for key, value in (info.operation_metrics or {}).items():
-            sums = value.isdigit() and metrics.get(key, "0").isdigit()
-            metrics[key] = str(int(metrics.get(key, "0")) + int(value)) if sums else value
-    parts = [{"operation": info.operation, **(info.operation_parameters or {})} for info in infos]
-    return msgspec.structs.replace(
-        infos[0],
-        operation=operations[0] if len(operations) == 1 else "TRANSACTION",
-        operation_parameters={"statements": json.dumps(parts, ensure_ascii=False)},
-        operation_metrics=metrics or None,
-    )
-
-
-def _paths(files: pa.Table) -> frozenset[str]:
-    return frozenset(files["path"].to_pylist())
-
-
-def _operation(staged: _Staged) -> str:
-    if staged.create:
-        return "CREATE TABLE"
-    changes = staged.changes
-    if not changes.num_files and (changes.metadata or changes.protocols):
-        return "SET TBLPROPERTIES"
-    return "WRITE"
-
-
-def _isolation(name: str | None) -> str | None:
-    if name is None:
-        return None
-    known = {**_ISOLATION, **{value: value for value in _ISOLATION.values()}}
-    if name not in known:
-        raise UsageError(f"isolation must be one of {', '.join(_ISOLATION)}, got {name!r}", value=name)
-    return known[name]
-
-
-def _files_of(changes: Changes, state: TableState) -> Iterator[str]:
-    """Every file that changes bring, those of deletion vectors included."""
-    for add in changes.adds:
-        yield add.path
-        with suppress(ValidationError):  # a vector that we did not write, of a file that nobody finds
-            if add.deletion_vector is not None and (path := file_of(add.deletion_vector, state.location, state.name)):
-                yield path
-    yield from (cdc.path for cdc in changes.cdc)
-
-
-def _isolation_of(state: TableState) -> str:
-    configured = state.metadata.table_properties.isolation_level if state.metadata else None
-    return configured if configured and configured in _ISOLATION.values() else WRITE_SERIALIZABLE
-
-
-def _app(app: Any) -> Txn | None:
-    if app is None:
-        return None
-    match app:
-        case (str(app_id), int(version)) if app_id and not isinstance(version, bool):
-            return Txn(app_id, version)
-    raise UsageError(f"app must be an application id and a version, as in ('stream', 7), got {app!r}", value=app)
-
-
-def positive(value: Any) -> float:
-    """A duration longer than nothing."""
-    seconds = duration(value)
-    if seconds <= 0:
-        raise ValueError("a duration longer than 0")
-    return seconds
-
-
-def _checked(name: str, read: Any, value: Any) -> Any:
-    try:
-        return read(value)
-    except ValueError as error:
-        raise UsageError(f"{name} must be {error}, got {value!r}", value=value) from None
-
-
-@cache
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except OSError:  # an account without a name, as in some containers
-        return "unknown"
-
-
 class SqlTxnLogWriter:
-    """The strict writer: commits exactly the version it is told to, or raises `VersionConflict`. Never retries."""
+    """Commit exactly the version that the caller expects, or raise `VersionConflict`. Never retries.
+
+    Args:
+        store: The store of a lake, `lake.store`.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -517,8 +477,21 @@ class SqlTxnLogWriter:
         actions: Iterable[Action],
         commit_info: CommitInfo | Mapping[str, Any] | None = None,
     ) -> int:
-        """Commit actions as `expected_version`, which must be the one after the head. The version committed."""
-        txn = MultiTableTransaction(self._store)
+        """Commit actions as a given version.
+
+        Args:
+            table_id: The table's id or name.
+            expected_version: The version to commit, which must be the one after the head.
+            actions: Any actions of the Delta protocol.
+            commit_info: The commit information, as a value or a mapping.
+
+        Returns:
+            The committed version.
+
+        Raises:
+            VersionConflict: The head is not the version before `expected_version`.
+            ValidationError: The actions are not a valid commit, or there is no expected version.
+        """
         state = self._store.state(table_id)
         if expected_version is None:
             raise ValidationError(
@@ -527,6 +500,7 @@ class SqlTxnLogWriter:
                 table=state.name,
                 table_id=state.table_id,
             )
+        txn = MultiTableTransaction(self._store)
         txn.stage_on(state, [*actions, *_infos(commit_info)], expected_version)
         return txn.commit()[state.table_id]
 

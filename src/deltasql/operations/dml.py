@@ -71,11 +71,11 @@ class RowChanger:
     def change(self, txn: MultiTableTransaction, state: TableState, change: Change) -> Outcome:
         """Write the files of a change, and stage what commits them."""
         began = time.monotonic()
-        state = txn.seen(state)
+        state = txn.state_of(state)
         snapshot = self._candidates(txn, state, change)
         changed = self._without_reading(snapshot, change) or self._by_spark(txn, state, snapshot, change)
         metrics = metrics_of(change.operation, changed, (time.monotonic() - began) * 1000)
-        if not changed.gone.num_rows and not changed.added and not txn.is_once:
+        if not changed.gone.num_rows and not changed.added and not txn.has_app:
             txn.note_read(state, self._reads(change, changed))
             return Outcome(metrics, changed.returned, changed=False)
         gone = removal_of(changed.gone)
@@ -83,13 +83,12 @@ class RowChanger:
         reads = self._reads(change, changed)
         files = [*changed.added, *changed.kept]
         changes = self._writer.complete_feed(txn, state, changed.added, gone, changed.changes)
-        written = [*(add.path for add in files), *(one.path for one in changes), *changed.vectors]
-        txn.stage_on(state, [*files, *changed.marked, *gone, *changes, info], reads=reads, written=written)
+        txn.stage_on(state, [*files, *changed.marked, *gone, *changes, info], reads=reads)
         return Outcome(metrics, changed.returned)
 
     def explain(self, txn: MultiTableTransaction, state: TableState, change: Change) -> str:
         """Which files a change would look into, in a line."""
-        state = txn.seen(state)
+        state = txn.state_of(state)
         snapshot = self._candidates(txn, state, change)
         count, size = snapshot.files.num_rows, sum(snapshot.files["size"].to_pylist())
         if (gone := self._without_reading(snapshot, change)) is not None:

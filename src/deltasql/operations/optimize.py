@@ -70,7 +70,7 @@ class Compactor:
     def compact(self, txn: MultiTableTransaction, state: TableState, asked: Compaction) -> dict[str, str]:
         """Write the files anew, and stage what commits them; what was done, nothing if there is nothing to do."""
         began = time.monotonic()
-        state = txn.seen(state)
+        state = txn.state_of(state)
         metadata = metadata_of(state)
         config = self._writer.config_of(metadata)
         target = asked.target(state.name, config["writer.target_file_size"])
@@ -88,7 +88,7 @@ class Compactor:
         metrics = _metrics(removes, adds, (time.monotonic() - began) * 1000)
         shown = json.dumps([] if asked.where is None else [asked.where], ensure_ascii=False)
         info = CommitInfo(OPTIMIZE, {"predicate": shown, "zOrderBy": "[]"}, metrics)
-        txn.stage_on(state, [*adds, *removes, info], written=[add.path for add in compacted.written])
+        txn.stage_on(state, [*adds, *removes, info])
         return metrics
 
     def _candidates(
@@ -115,7 +115,7 @@ class Compactor:
     ) -> _Compacted:
         """Rows may take less room together than they did apart: as long as two new files fit into one, they become one.
         So the next compaction has nothing to do."""
-        left, new, written = list(found), dict[tuple[int, ...], list[Add]](), list[Add]()
+        left, new = list(found), dict[tuple[int, ...], list[Add]]()
         while groups := rewrite_groups(left, target):
             places = [tuple(index for group in merged for index in group.indexes) for merged in groups]
             parts = [replace(snapshot, files=snapshot.files.take(pa.array(one, pa.int64()))) for one in places]
@@ -124,10 +124,9 @@ class Compactor:
             new = {key: adds for key, adds in new.items() if key not in done}
             for key, adds in zip(places, self._rewrite(parts, plan, report), strict=True):
                 new[key] = adds
-                written += adds
                 left += [FileGroup(key, partition_of(add.partition_values), add.size) for add in adds]
         kept = [add for adds in new.values() for add in adds]
-        return _Compacted([place for key in new for place in key], kept, written)
+        return _Compacted([place for key in new for place in key], kept)
 
     def _rewrite(self, parts: Sequence[Snapshot], plan: FilePlan, report: Report | None) -> list[list[Add]]:
         if sum(sum(part.files["size"].to_pylist()) for part in parts) > _HERE_BYTES:
@@ -149,7 +148,6 @@ class _Compacted:
 
     places: Sequence[int]
     adds: Sequence[Add]
-    written: Sequence[Add]
 
 
 def _check_rows(gone: pa.Table, adds: Sequence[Add], table: str) -> None:

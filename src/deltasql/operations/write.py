@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa
@@ -20,7 +19,7 @@ from deltasql.engines.arrow.write.constraint_checks import RowChecks, exact_filt
 from deltasql.engines.arrow.write.file_writer import FilePlan, TableFiles, count_rows
 from deltasql.engines.arrow.write.input_rows import ArrowRows, arrow_rows, is_spark_frame
 from deltasql.engines.arrow.write.replace_where import ReplaceWhereResult, files_in_partitions, remove_matching_rows
-from deltasql.errors import DatabaseError, StorageError, UsageError, ValidationError
+from deltasql.errors import UsageError, ValidationError
 from deltasql.operations.commit import MultiTableTransaction
 from deltasql.progress import Report, count_files, show_progress
 from deltasql.protocol.actions import (
@@ -40,7 +39,6 @@ from deltasql.protocol.schema import Json, arrow_schema, loose_schema, schema_st
 from deltasql.protocol.schema_fit import DEFAULT, Fit, fit, nullable, parse_struct
 from deltasql.protocol.schema_rules import validate_schema
 from deltasql.protocol.table_changes import SERIALIZABLE, Reads, TableState
-from deltasql.storage import Directory
 from deltasql.store import Snapshot, Store
 from deltasql.store.read.log_reader import parse_where
 
@@ -125,7 +123,7 @@ class TableWriter:
     ) -> WritePlan:
         """Do the rows of a schema fit the table? If so, how are they written; from here on their files are known to be
         on their way."""
-        state = txn.seen(state)
+        state = txn.state_of(state)
         options.check(state)
         shape = _shape(state, metadata_of(state), given, options)
         parse_where(options.where, state)  # before anything is written
@@ -134,8 +132,7 @@ class TableWriter:
 
     def begin(self, txn: MultiTableTransaction, state: TableState, metadata: Metadata) -> FilePlan:
         """How files of a table are written; from here on they are known to be on their way."""
-        if state.version >= 0:
-            self._store.begin_write(txn.id, state)
+        written = txn.begin_files(state, self._options)
         return FilePlan(
             state.location,
             dict(self._options),
@@ -144,6 +141,7 @@ class TableWriter:
             metadata.table_properties,
             txn.token,
             self.config_of(metadata)["writer.target_file_size"],
+            written=written,
         )
 
     def config_of(self, metadata: Metadata) -> Config:
@@ -160,11 +158,10 @@ class TableWriter:
         metrics = _metrics(adds, kept, removes)
         info = CommitInfo("WRITE", _parameters(options, shape.metadata), metrics)
         if shape.is_new:
-            txn.reshape(state, shape.metadata, shape.protocol)
+            txn.stage_metadata(state, shape.metadata, shape.protocol)
         files = [*adds, *kept]
         changes = self.complete_feed(txn, state, adds, removes, replaced.changes)
-        written = [*(add.path for add in files), *(one.path for one in changes)]
-        txn.stage_on(state, [*files, *removes, *changes, info], reads=reads, isolation=isolation, written=written)
+        txn.stage_on(state, [*files, *removes, *changes, info], reads=reads, isolation=isolation)
         return metrics
 
     def complete_feed(
@@ -179,7 +176,7 @@ class TableWriter:
 
         Readers of the feed look at these if a version has any, and at the files that it adds and removes otherwise. So
         once a transaction has some for a table, they have to tell of everything that it does there."""
-        state = txn.seen(state)
+        state = txn.state_of(state)
         metadata, staged = metadata_of(state), txn.staged(state)
         if not metadata.table_properties.change_data_feed or not (changes or staged.cdc):
             return []
@@ -192,26 +189,6 @@ class TableWriter:
             found += feed.write_files(adds, INSERTED)
             found += feed.write_files(removes, DELETED)
         return found
-
-    def give_up(self, txn: MultiTableTransaction) -> None:
-        """The transaction did not commit: what it wrote is nobody's. Unless that is not certain."""
-        if txn.in_doubt:
-            return
-        try:
-            self._store.end_write(txn.id)
-        except DatabaseError as error:
-            # Nobody is there to say so: vacuum finds them when they no longer count as being written.
-            _log.warning("the files of transaction %s stay: %s", txn.id, error)
-            return
-        self.clean_up(txn)
-
-    def clean_up(self, txn: MultiTableTransaction) -> None:
-        """Delete the files that a transaction wrote and that no table has. What stays is an orphan to vacuum."""
-        for location, paths in txn.leftovers().items():
-            try:
-                Directory(location, self._options).delete([unquote(path) for path in paths])
-            except (StorageError, OSError) as error:
-                _log.warning("%d files of transaction %s at %s stay there: %s", len(paths), txn.id, location, error)
 
     # --- Files
 
@@ -237,7 +214,7 @@ class TableWriter:
         """What a write takes the place of."""
         state, options = plan.state, plan.options
         if options.where is None and not options.dynamic:
-            txn.forget_files(state)
+            txn.unstage_files(state)
             return _Replaced(removal_of(txn.files(state)), reads=Reads(whole_table=True), isolation=SERIALIZABLE)
         if options.where is not None:
             return self._carved(txn, plan, options.where, adds, report)

@@ -37,7 +37,6 @@ class TransactionSession:
     """Takes a table out of the lake, at once; None where that cannot be undone."""
     names: dict[str, str] = field(default_factory=dict)
     """The tables that were changed, by their ids."""
-    wrote: bool = False
 
     @property
     def spark(self) -> Any:
@@ -45,16 +44,15 @@ class TransactionSession:
 
     def find(self, name: str) -> TableState | None:
         """A table by its name, which may be written in any case if there is one such table alone."""
-        state = self.txn.look_up(name)
+        state = self.txn.find_or_none(name)
         if state is None and (written := self.store.in_any_case(name)) is not None:
-            state = self.txn.look_up(written)
+            state = self.txn.find_or_none(written)
         return state
 
     def frame(self, state: TableState, version: int | None, timestamp: str | None) -> Any:
         return self.read(state, version, timestamp)
 
     def change(self, state: TableState, change: Change) -> Outcome:
-        self.wrote = True
         outcome = self.changer.change(self.txn, state, change)
         if outcome.changed:
             self.names[state.table_id] = state.name
@@ -64,7 +62,6 @@ class TransactionSession:
         return self.changer.explain(self.txn, state, change)
 
     def append(self, state: TableState, rows: Any, *, reads_itself: bool = False) -> Mapping[str, str]:
-        self.wrote = True
         metrics = self.writer.write(self.txn, state, _with_nulls(rows, fields_of(state)), WriteOptions(assign=True))
         if reads_itself:
             self.txn.stage_on(state, [], reads=Reads(whole_table=True))
@@ -85,7 +82,6 @@ class TransactionSession:
             if asked.if_not_exists:
                 return
             raise TableExists(asked.name)
-        self.wrote = True
         state = self.create(self.txn, asked, None if asked.query is None else rows(asked.query))
         self.names[state.table_id] = state.name
 
@@ -113,17 +109,17 @@ class TransactionSession:
         if asked.properties:
             alter.set_properties(self.txn, state, asked.properties)
         for constraint, if_exists in asked.dropped_constraints:
-            if not (if_exists and not alter.has_constraint(self.txn.seen(state), constraint)):
-                alter.drop_constraint(self.txn, self.txn.seen(state), constraint)
-        known = {field["name"].lower() for field in fields_of(self.txn.seen(state))}
+            if not (if_exists and not alter.has_constraint(self.txn.state_of(state), constraint)):
+                alter.drop_constraint(self.txn, self.txn.state_of(state), constraint)
+        known = {field["name"].lower() for field in fields_of(self.txn.state_of(state))}
         new = [one.text for one in asked.columns if not (one.if_not_exists and one.name.lower() in known)]
         if new:
-            alter.add_columns(self.txn, self.txn.seen(state), new)
+            alter.add_columns(self.txn, self.txn.state_of(state), new)
         for column, default in asked.defaults.items():
-            alter.set_default(self.txn, self.txn.seen(state), column, default)
-            self._check_default(self.txn.seen(state), column, default)
+            alter.set_default(self.txn, self.txn.state_of(state), column, default)
+            self._check_default(self.txn.state_of(state), column, default)
         for constraint, condition in asked.constraints:
-            seen = self.txn.seen(state)
+            seen = self.txn.state_of(state)
             free = constraint or alter.free_constraint(seen)
             alter.add_constraint(self.txn, seen, free, condition, self.read(state, None, None))
         self.names[state.table_id] = state.name

@@ -8,7 +8,7 @@ from functools import partial
 from pyspark.sql import SparkSession
 
 from deltasql.engines.arrow.write.file_writer import FilePlan, decode_add
-from deltasql.engines.spark.frame_write import explain_missing_packages
+from deltasql.engines.spark.frame_write import collected_files, explain_missing_packages
 from deltasql.engines.spark.job_progress import report_jobs
 from deltasql.engines.spark.worker.compact_task import compact_groups
 from deltasql.progress import Report
@@ -21,9 +21,9 @@ def rewrite_by_spark(
 ) -> list[list[Add]]:
     """Rewrite groups of files, and return the new files of each group."""
     numbers = spark.range(0, len(parts), 1, len(parts))
-    with report_jobs(spark, report), explain_missing_packages():
-        rows = numbers.mapInArrow(partial(compact_groups, parts, plan), "part int, add string").collect()
     found: list[list[Add]] = [[] for _ in parts]
-    for row in rows:
-        found[row["part"]].append(decode_add(row["add"]))
+    with report_jobs(spark, report), explain_missing_packages(), collected_files(plan) as adds:
+        for row in numbers.mapInArrow(partial(compact_groups, parts, plan), "part int, add string").collect():
+            found[row["part"]].append(decode_add(row["add"]))
+        adds += [add for part in found for add in part]
     return found

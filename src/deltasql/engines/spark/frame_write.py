@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from urllib.parse import unquote
 from uuid import uuid4
 
 from pyspark.errors import PythonException
@@ -74,6 +75,8 @@ class FrameWrite:
     def _write_natively(self, frame: DataFrame) -> str:
         plan = self.plan
         folder = f"{plan.folder}w{plan.token}-{uuid4().hex[:12]}"
+        if plan.written is not None:
+            plan.written.add_folder(folder)
         (
             frame.write.option(_TIMESTAMPS, _MICROSECONDS)
             .option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
@@ -114,9 +117,21 @@ class FrameWrite:
         # mapInArrow looks up columns by unquoted names, so the columns get plain names.
         plain = frame.toDF(*(f"c{index}" for index in range(len(frame.columns))))
         # A second action would write the rows again.
-        with explain_missing_packages():
+        with explain_missing_packages(), collected_files(self.plan) as adds:
             rows = plain.mapInArrow(partial(write_batches, self.plan, self.table), "add string").collect()
-        return [decode_add(row["add"]) for row in rows]
+            adds += [decode_add(row["add"]) for row in rows]
+        return adds
+
+
+@contextmanager
+def collected_files(plan: FilePlan) -> Iterator[list[Add]]:
+    """Surround a job whose tasks write files; the list takes the files that the tasks report."""
+    adds: list[Add] = []
+    written = plan.written
+    with nullcontext() if written is None else written.by_tasks():
+        yield adds
+    if written is not None:
+        written.add(*(unquote(add.path) for add in adds))
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from deltasql.engines.arrow.read.deletion_vector_read import bitmaps, descriptors
+from deltasql.engines.arrow.write.file_writer import FilePlan
 from deltasql.errors import StorageError
 from deltasql.protocol.actions import Add, DeletionVector
 from deltasql.protocol.deletion_vectors import MOST_INLINE, VectorFile, cardinality_of, encode, inline
@@ -76,27 +77,27 @@ def extended_vectors(
     return extended
 
 
-def write_vectors(
-    snapshot: Snapshot, vectors: Mapping[int, tuple[bytes, int]], options: Mapping[str, str]
-) -> RewriteResult:
+def write_vectors(snapshot: Snapshot, vectors: Mapping[int, tuple[bytes, int]], plan: FilePlan) -> RewriteResult:
     """Write the deletion vectors of files; small vectors are stored inline in the log."""
-    directory = Directory(snapshot.location, options)
+    directory = Directory(snapshot.location, plan.options)
     result, file = RewriteResult(), VectorFile()
     for index, (data, cardinality) in vectors.items():
         if len(data) <= MOST_INLINE:
             vector = inline(data, cardinality)
         else:
             if file.size > _FILE_BYTES:
-                _write(directory, file, result)
+                _write(directory, file, result, plan)
                 file = VectorFile()
             vector = file.put(data, cardinality)
         result.marked.append(_with_vector(snapshot.files, index, vector))
-    _write(directory, file, result)
+    _write(directory, file, result, plan)
     return result
 
 
-def _write(directory: Directory, file: VectorFile, result: RewriteResult) -> None:
+def _write(directory: Directory, file: VectorFile, result: RewriteResult, plan: FilePlan) -> None:
     if not file.is_empty:
+        if plan.written is not None:
+            plan.written.add(file.path)
         directory.put(file.path, file.content)
         result.vector_files.append(file.path)
 

@@ -6,6 +6,7 @@ part of the table only when its `Add` is committed, so files of a failed attempt
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -23,6 +24,8 @@ import pyarrow.parquet as pq
 from deltasql.engines.arrow.write.parquet_footers import FooterPlan, indexed_columns, plan_footers
 from deltasql.engines.arrow.write.parquet_types import FloatBounds
 from deltasql.engines.arrow.write.partition_rows import split
+from deltasql.engines.written_files import WrittenFiles
+from deltasql.errors import StorageError
 from deltasql.protocol.actions import CHANGE_DATA_FOLDER, CHANGE_TYPE, Add, Cdc, from_dict
 from deltasql.protocol.file_paths import encode_path, hive_directory
 from deltasql.protocol.properties import TableProperties
@@ -30,6 +33,8 @@ from deltasql.protocol.schema import arrow_schema, loose_schema
 from deltasql.protocol.schema_fit import with_columns
 from deltasql.protocol.statistics import num_records
 from deltasql.storage import Directory
+
+_log = logging.getLogger(__name__)
 
 _MIB = 1024 * 1024
 _GROUP_BYTES = 64 * _MIB
@@ -56,6 +61,11 @@ class FilePlan:
     target_size: int
     folder: str = ""
     """The directory of the files below the table, with a trailing slash; empty for the root."""
+    written: WrittenFiles | None = field(default=None, compare=False)
+    """Records the files that this process writes; Spark tasks have none."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"written": None}
 
     def for_change_feed(self) -> FilePlan:
         """Return the plan for files of the change data feed, which have the column `_change_type`."""
@@ -121,7 +131,7 @@ class TableFiles:
         self._layout = _layout(plan.schema_string, plan.partition_columns, num_indexed, stats_columns)
         self._unique = uuid4().hex[:12]
         self._open: dict[Values, _OpenFile] = {}
-        self.count = 0
+        self._begun: list[str] = []
         self._footers: FooterPlan | None = None
         self.adds: list[Add] = []
 
@@ -137,6 +147,19 @@ class TableFiles:
         else:
             for file in self._open.values():
                 file.abandon(kind, error, trace)
+            self._delete_all()
+
+    def _delete_all(self) -> None:
+        """Delete every file that was begun here. A failed Spark task reports no files, so nobody else could."""
+        try:
+            self._directory.delete(self._begun)
+        except (StorageError, OSError) as error:
+            _log.warning("%d files of a failed write stay at %s: %s", len(self._begun), self._plan.location, error)
+
+    @property
+    def count(self) -> int:
+        """How many files were begun."""
+        return len(self._begun)
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Write rows that have all columns of the table, in order."""
@@ -161,8 +184,10 @@ class TableFiles:
         directory = hive_directory(dict(zip(plan.partition_columns, values, strict=True)))
         suffix = "" if plan.codec == "none" else f".{plan.codec}"
         name = "cdc" if plan.folder == CHANGE_DATA_FOLDER else "part"
-        path = f"{plan.folder}{directory}{name}-{self.count:05d}-{self._unique}{plan.token}{suffix}.parquet"
-        self.count += 1
+        path = f"{plan.folder}{directory}{name}-{len(self._begun):05d}-{self._unique}{plan.token}{suffix}.parquet"
+        self._begun.append(path)
+        if plan.written is not None:
+            plan.written.add(path)
         file = _OpenFile(self._directory, path, self._layout, plan.codec)
         self._open[values] = file
         return file

@@ -25,6 +25,7 @@ from deltasql.engines.arrow.write.file_writer import FilePlan, decode_add
 from deltasql.engines.arrow.write.rewrite import Rows
 from deltasql.engines.row_change import FILE, ROW
 from deltasql.engines.spark.dml.dml_target import TargetTable
+from deltasql.engines.spark.frame_write import collected_files
 from deltasql.engines.spark.worker.rewrite_task import (
     ADD,
     FILE_INDEX,
@@ -109,18 +110,21 @@ class Rewriting:
         schema = f"{FILE_INDEX} int, data binary, rows bigint"
         found = self._spread(places, marked).mapInArrow(work, schema).collect()
         vectors = {row[FILE_INDEX]: (bytes(row["data"]), row["rows"]) for row in found}
-        return write_vectors(snapshot, vectors, self.plan.options)
+        return write_vectors(snapshot, vectors, self.plan)
 
     def _mark_here(self, rows: Mapping[int, Rows], marked: Sequence[RemovedRows]) -> RewriteResult:
         snapshot = self._snapshot(marked)
         gone = {index: bitmap_of(rows[lost.file_id]) for index, lost in enumerate(marked)}
-        return write_vectors(snapshot, extended_vectors(snapshot, gone, self.plan.options), self.plan.options)
+        return write_vectors(snapshot, extended_vectors(snapshot, gone, self.plan.options), self.plan)
 
     def drop(self, places: DataFrame, removals: Sequence[RemovedRows]) -> list[Add]:
         """The new files of those that lose the rows at some places."""
         work = partial(remove_rows, self._snapshot(removals), self.plan)
-        found = self._spread(places, removals).mapInArrow(work, StructType([StructField(ADD, StringType())])).collect()
-        return [decode_add(row[ADD]) for row in found]
+        with collected_files(self.plan) as adds:
+            spread = self._spread(places, removals)
+            found = spread.mapInArrow(work, StructType([StructField(ADD, StringType())])).collect()
+            adds += [decode_add(row[ADD]) for row in found]
+        return adds
 
     def _take_out(
         self, places: DataFrame, removals: Sequence[RemovedRows], staying: frozenset[int]
@@ -128,9 +132,11 @@ class Rewriting:
         """The rows that go, and the new files of those that do not stay."""
         taking = self._taking(removals, staying)
         schema = self._taken_schema().add(ADD, StringType())
-        held = self._spread(places, removals).mapInArrow(taking.run_task, schema).localCheckpoint()
-        adds = held.where(F.col(ADD).isNotNull()).select(ADD).collect()
-        return held.where(F.col(ADD).isNull()).drop(ADD), [decode_add(row[ADD]) for row in adds]
+        with collected_files(self.plan) as adds:
+            held = self._spread(places, removals).mapInArrow(taking.run_task, schema).localCheckpoint()
+            found = held.where(F.col(ADD).isNotNull()).select(ADD).collect()
+            adds += [decode_add(row[ADD]) for row in found]
+        return held.where(F.col(ADD).isNull()).drop(ADD), adds
 
     def _take_out_here(
         self, rows: Mapping[int, Rows], removals: Sequence[RemovedRows], staying: frozenset[int]
