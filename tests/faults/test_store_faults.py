@@ -236,7 +236,7 @@ def test_a_store_without_conditional_put(patient_world: World, answer: str, capl
         world.lake.mirror.repair(world.table.name)
         world.converges()
         assert world.proxy.spoilt == asked
-    assert caplog.text.count("knows no conditional put") == 1
+    assert caplog.text.count("does not support conditional put") == 1
 
 
 def test_what_was_staged_is_compared(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

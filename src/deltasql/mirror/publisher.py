@@ -132,7 +132,7 @@ class Publisher:
                     self._check_not_newer(session, table, version)
                     self._check_predecessor(table, version)
                 data = known[version]() if version in known else commit_bytes(stored[version])
-                if seconds := self._directories.of(table).patience(len(data)):
+                if seconds := self._directories.of(table).extra_seconds(len(data)):
                     session.extend_timeout(_TRANSFERS * seconds)
                 with self._metrics.publishing():
                     self._put(table, version, data)

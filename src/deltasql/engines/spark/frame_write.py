@@ -94,7 +94,7 @@ class FrameWrite:
         paths = sorted(name for name in names if name.endswith(".parquet"))
         if self.report is not None:
             self.report(count_files(len(paths)), len(paths), len(paths))
-        directory.keep(paths)
+        directory.sync(paths)
         found = adds_from_parquet(
             f"{local_path(plan.location)}/{plan.folder}".rstrip("/"),
             [path.removeprefix(plan.folder) for path in paths],

@@ -1,0 +1,128 @@
+"""Open object stores with obstore: client options, retries, and error texts without secrets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import obstore
+from obstore.exceptions import BaseError, NotSupportedError
+from obstore.store import LocalStore, MemoryStore, from_url
+
+from deltasql.config import duration
+from deltasql.errors import StorageError
+
+# The publisher retries with its own back-off, so an unavailable store must fail fast here.
+_RETRY: Any = {"max_retries": 3, "retry_timeout": timedelta(seconds=15)}
+# `read_timeout` detects a store that never answers, well before PostgreSQL ends the publisher's idle transaction;
+# `timeout` covers the whole response, and a checkpoint may be large. Both run while a body is sent, so for large bodies
+# they are extended by the time that the slowest supported link (in bytes per second) needs.
+SLOWEST_LINK = 1 << 16
+SMALL_BODY = 1 << 20
+_EXTENDED = ("read_timeout", "timeout")
+_CLIENT_DEFAULTS: dict[str, Any] = {"connect_timeout": "5s", "read_timeout": "20s", "timeout": "300s"}
+# All client options of obstore, which panics if one of them is among the options of the store.
+_CLIENT_KEYS = {
+    "allow_http", "allow_invalid_certificates", "connect_timeout", "default_content_type", "http1_only",
+    "http2_keep_alive_interval", "http2_keep_alive_timeout", "http2_keep_alive_while_idle", "http2_max_frame_size",
+    "http2_only", "pool_idle_timeout", "pool_max_idle_per_host", "proxy_ca_certificate", "proxy_excludes", "proxy_url",
+    "randomize_addresses", "read_timeout", "root_certificate", "timeout", "user_agent",
+}  # fmt: skip
+_PREFIXES = ("aws_", "azure_", "google_")
+_SECRET = re.compile(r"secret|token|password|credential|signature|sas|account_key|master_key|access_key(?!_id)")
+_ANSWER = re.compile(r"<Code>([^<]*)</Code>(?:\s*<Message>([^<]*)</Message>)?")
+_HINTS = {
+    "BadScheme": 'for an http endpoint set the storage option allow_http="true"',
+    "169.254.169.254": "no credentials are given, and this machine has no instance credentials",
+    "ConnectionRefused": "connection refused",
+    "TimedOut": "timed out",
+}
+"""Hints for errors whose cause obstore reports only in the details, or not at all."""
+
+# Stores in memory live as long as the process, not as long as a Directory.
+_memory: dict[str, MemoryStore] = {}
+
+
+def open_store(location: str, options: Mapping[str, str], extra_seconds: int = 0) -> obstore.store.ObjectStore:
+    """Open a store; its requests may take some seconds longer than the default timeouts."""
+    try:
+        if is_local(location):
+            return LocalStore(local_path(location), mkdir=True)
+        if location.startswith("memory://"):
+            return _memory.setdefault(location.rstrip("/"), MemoryStore())
+        client = {_client_key(k): v for k, v in options.items() if _client_key(k) in _CLIENT_KEYS}
+        config: Any = {k: v for k, v in options.items() if _client_key(k) not in _CLIENT_KEYS}
+        settings: Any = _extended(_CLIENT_DEFAULTS | client, extra_seconds)
+        return from_url(location, config=config or None, client_options=settings, retry_config=_RETRY)
+    except (BaseError, ValueError, TypeError, OSError) as error:
+        # No cause: its text repeats the values of invalid options.
+        reason = error_text(error, secret_values(options))
+        raise StorageError(f"cannot open the location {location!r}: {reason}") from None
+
+
+def _extended(settings: dict[str, Any], seconds: int) -> dict[str, Any]:
+    """Return client settings with longer timeouts; a timeout in a syntax that only obstore parses is unchanged."""
+    extended = dict(settings)
+    for name in _EXTENDED if seconds else ():
+        with suppress(ValueError):
+            extended[name] = f"{round((duration(settings[name]) + seconds) * 1000)}ms"
+    return extended
+
+
+def store_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options that concern the store and not the HTTP client, by their short names."""
+    return {name: str(value) for key, value in options.items() if (name := _client_key(key)) not in _CLIENT_KEYS}
+
+
+def _client_key(key: str) -> str:
+    name = key.lower()
+    return next((name.removeprefix(p) for p in _PREFIXES if name.startswith(p)), name)
+
+
+def secret_values(options: Mapping[str, str]) -> list[str]:
+    """Return the values of options that must not appear in messages."""
+    return [str(value) for key, value in options.items() if value and _SECRET.search(key.lower())]
+
+
+def error_text(error: Exception, secrets: Sequence[str]) -> str:
+    """Return an error in one line: the first line of obstore's message, the store's answer, and hints. The rest of the
+    message repeats the request."""
+    whole = str(error).strip()
+    text = whole.partition("\n")[0].partition("<?xml")[0].strip().rstrip(":")
+    answer = _ANSWER.search(whole)
+    if answer:
+        text += f": {': '.join(part for part in answer.groups() if part)}"
+    for sign, hint in _HINTS.items():
+        if sign in whole:
+            text += f" ({hint})"
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    return text
+
+
+def is_unsupported(error: Exception) -> bool:
+    """Return whether the store, or obstore, does not support a request, and so has done nothing."""
+    if isinstance(error, NotSupportedError | NotImplementedError):
+        return True
+    return error_code(error) == "NotImplemented" or "status code: 501" in str(error).partition("\n")[0]
+
+
+def error_code(error: Exception) -> str | None:
+    """Return the error code of S3's answer, if any."""
+    answer = _ANSWER.search(str(error))
+    return answer[1] if answer else None
+
+
+def is_local(location: str) -> bool:
+    """Return whether a location is a directory of this machine."""
+    return "://" not in location or location.startswith("file://")
+
+
+def local_path(location: str) -> Path:
+    """Return the directory of a local location."""
+    return Path(unquote(urlsplit(location).path)) if location.startswith("file://") else Path(location)
