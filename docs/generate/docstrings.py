@@ -11,7 +11,7 @@ _TITLES = {"Args": "Arguments"}
 
 
 def markdown(docstring: str | None, *, without: str = "") -> list[str]:
-    """Return a docstring as lines of Markdown: paragraphs as they are, sections as lists, one of them left out."""
+    """Return a docstring as lines of Markdown, without one of its sections."""
     lines: list[str] = []
     for name, body in _sections(docstring):
         if name == without:
@@ -20,6 +20,8 @@ def markdown(docstring: str | None, *, without: str = "") -> list[str]:
             lines += body
         elif name in ("Example", "Examples"):
             lines += [f"{name}:", "", "```python", *body, "```"]
+        elif name in ("Returns", "Yields"):
+            lines += [f"{name}: {body[0]}", *body[1:]]
         else:
             lines += [f"{_TITLES.get(name, name)}:", "", *_items(body)]
         lines.append("")

@@ -254,10 +254,8 @@ def _error_entries() -> Iterator[str]:
         if bases := [f"`{base.__name__}`" for base in error.__bases__ if base is not Exception]:
             yield from [f"Base: {', '.join(bases)}", ""]
         attributes = _attributes(error) | _class_attributes(error) | entries(error.__doc__, "Attributes")
-        if attributes:
-            yield from ["Attributes:", ""]
-            yield from [f"- `{name}`: {doc}" if doc else f"- `{name}`" for name, doc in attributes.items()]
-            yield ""
+        lines = [f"- `{name}`: {doc}" for name, doc in attributes.items() if doc]
+        yield from ["Attributes:", "", *lines, ""] if lines else []
 
 
 def _class_attributes(cls: type) -> dict[str, str]:

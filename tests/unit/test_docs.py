@@ -48,8 +48,7 @@ def test_docstring_sections_become_lists() -> None:
         "It is synced.",
         "Arguments:",
         "- `path`: Where the file is,\n  relative to the table.\n- `**options`: Options of the writer.",
-        "Returns:",
-        "- The number of bytes.",
+        "Returns: The number of bytes.",
         "Raises:",
         "- `StorageError`: The store failed.\n",
     ]
