@@ -16,10 +16,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from typing import Literal
-from urllib.parse import quote, unquote, urlencode, urlsplit
+from urllib.parse import quote, unquote
 
-from psycopg import ProgrammingError
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.conninfo import make_conninfo
 from psycopg.pq import Conninfo
 
 from deltasql.errors import ValidationError
@@ -83,21 +82,6 @@ def parse_table_uri(uri: str) -> Address:
     return Address("postgres", _dsn(uri, authority, lake, query), None, *map(check_name, name))
 
 
-def table_uri(lake: Address, namespace: str, table: str) -> str:
-    """Return the URI of a table, which `parse_table_uri` parses. It contains the password of the lake's dsn."""
-    name = f"{quote(check_name(namespace), safe='')}/{quote(check_name(table), safe='')}"
-    if lake.kind == "embedded":
-        return f"{_SCHEME}embedded/{quote(lake.path or DEFAULT_PATH)}/{name}"
-    authority, database, query = _libpq_parts(lake.dsn or "")
-    if not database:
-        raise ValidationError(
-            f"the connection string {redact(lake.dsn or '')!r} names no database, so table {namespace}.{table} has no "
-            f"URI: add the database, as in postgresql://host/db",
-            value=redact(lake.dsn or ""),
-        )
-    return f"{_SCHEME}{authority}/{quote(database, safe='')}/{name}{'?' + query if query else ''}"
-
-
 def _invalid(subject: str, url: str, forms: str) -> ValidationError:
     return ValidationError(f"{redact(url)!r} is not the address of a {subject}: {forms}", value=redact(url))
 
@@ -133,31 +117,6 @@ def _dsn(url: str, authority: str, database: str, query: str) -> str:
             value=min(unknown),
         )
     return make_conninfo(**{**({"dbname": database} if database else {}), **parameters})
-
-
-def _libpq_parts(dsn: str) -> tuple[str, str, str]:
-    """Return authority, database and query of the deltasql:// URL for a libpq connection string."""
-    if not dsn.startswith(_LIBPQ_SCHEMES):
-        values = _conninfo_values(dsn)
-        return "postgres", values.pop("dbname", ""), urlencode(values, quote_via=quote)
-    parts = urlsplit(dsn)
-    query = _parameters(parts.query)
-    database = query.pop("dbname", "") or unquote(parts.path.removeprefix("/"))
-    if parts.netloc in ("", "postgres", "embedded"):
-        host = {"host": parts.netloc} if parts.netloc else {}
-        return "postgres", database, urlencode({**host, **query}, quote_via=quote)
-    return parts.netloc, database, urlencode(query, quote_via=quote)
-
-
-def _conninfo_values(dsn: str) -> dict[str, str]:
-    try:
-        return {name: str(value) for name, value in conninfo_to_dict(dsn).items()}
-    except ProgrammingError:
-        # The string and libpq's message are left out: outside of quotes both may show a part of the password.
-        raise ValidationError(
-            "the connection string of this lake is not valid for libpq: use postgresql://user@host/db, or "
-            "host='...' dbname='...' with quoted values"
-        ) from None
 
 
 def _parameters(query: str) -> dict[str, str]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from psycopg.conninfo import conninfo_to_dict
 
 from deltasql.addresses import (
     Address,
@@ -12,7 +15,6 @@ from deltasql.addresses import (
     parse_table_uri,
     redact,
     split_name,
-    table_uri,
 )
 from deltasql.errors import ValidationError
 from deltasql.protocol.file_paths import encode_path, hive_values
@@ -63,38 +65,6 @@ def test_lake_urls(url: str | None, target: Address) -> None:
 )
 def test_table_uris(uri: str, target: Address) -> None:
     assert parse_table_uri(uri) == target
-    assert parse_table_uri(table_uri(target, "shop", "orders")) == target
-
-
-@pytest.mark.parametrize(
-    ("dsn", "uri"),
-    [
-        ("host=/tmp dbname=d user='o\\'b' port=5", "deltasql://postgres/d/s/t?user=o%27b&host=%2Ftmp&port=5"),
-        ("postgresql:///d?host=/tmp", "deltasql://postgres/d/s/t?host=%2Ftmp"),
-        ("postgresql://postgres/d", "deltasql://postgres/d/s/t?host=postgres"),
-        ("postgresql://embedded/d", "deltasql://postgres/d/s/t?host=embedded"),
-        ("postgres://h?dbname=d", "deltasql://h/d/s/t"),
-    ],
-)
-def test_any_connection_string_has_table_uris(dsn: str, uri: str) -> None:
-    assert table_uri(parse_lake_url(dsn), "s", "t") == uri
-    assert table_uri(parse_table_uri(uri), "s", "t") == uri
-
-
-def test_without_a_database_a_table_has_no_uri() -> None:
-    with pytest.raises(ValidationError, match=r"'postgresql://u:\*\*\*@h' names no database") as caught:
-        table_uri(parse_lake_url("postgresql://u:secret@h"), "s", "t")
-    assert "secret" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "dsn", ["host=h dbname=d password=open secret", "host=h password='secret", "password=a secret=b"]
-)
-def test_invalid_connection_string_has_no_uri_and_shows_no_password(dsn: str) -> None:
-    with pytest.raises(ValidationError, match="not valid for libpq") as caught:
-        table_uri(Address("postgres", dsn), "s", "t")
-    assert caught.value.__cause__ is None
-    assert not {"open", "secret"} & set(str(caught.value).split())
 
 
 @pytest.mark.parametrize(
@@ -171,9 +141,10 @@ def test_a_password_is_hidden_and_kept_whatever_it_holds(password: str) -> None:
     quoted = password.replace("\\", r"\\").replace("'", r"\'")
     dsn = f"dbname=x password='{quoted}'"
     assert redact(dsn) == "dbname=x password=***"
-    uri = table_uri(Address("postgres", dsn), "s", "t")
+    uri = f"deltasql://postgres/x/s/t?password={quote(password, safe='')}"
     assert redact(uri) == "deltasql://postgres/x/s/t?password=***"
-    assert table_uri(parse_table_uri(uri), "s", "t") == uri
+    parsed = conninfo_to_dict(parse_table_uri(uri).dsn or "")
+    assert parsed == {"dbname": "x", "password": password}
 
 
 # --- names
