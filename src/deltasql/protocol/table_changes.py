@@ -1,4 +1,4 @@
-"""The part of a transaction in one table: its actions by kind, its reads, and the state that it is based on."""
+"""A table's state and snapshot, and the part of a transaction in one table: its actions by kind and its reads."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -24,7 +24,11 @@ from deltasql.protocol.actions import (
     Txn,
 )
 from deltasql.protocol.features import features_of
+from deltasql.protocol.schema import arrow_schema
 from deltasql.protocol.schema_rules import changed_types, tightened
+
+if TYPE_CHECKING:
+    from deltasql.expressions.predicates import Predicate
 
 SERIALIZABLE = "Serializable"
 WRITE_SERIALIZABLE = "WriteSerializable"
@@ -156,6 +160,61 @@ class TableState:
     location: str = ""
     num_files: int = 0
     shape_version: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A table at one version, with its live files.
+
+    Attributes:
+        table_id: The table's UUID.
+        name: The table's full name, `namespace.name`.
+        version: The version of the snapshot.
+        metadata: The table's metaData action at that version.
+        protocol: The table's protocol action at that version.
+        files: The live files, one row per file; with a predicate, only the files that may hold matching rows.
+        location: The directory of the table.
+        predicate: The predicate that the files were pruned by, if one was given.
+    """
+
+    table_id: str
+    name: str
+    version: int
+    metadata: Metadata
+    protocol: Protocol
+    files: pa.Table
+    location: str
+    predicate: Predicate | None = None
+
+    @classmethod
+    def of(cls, state: TableState, files: pa.Table, predicate: Predicate | None = None) -> Snapshot:
+        """Return the snapshot of a table state with its files.
+
+        Raises:
+            ValidationError: The state has no metadata, because the table has no version yet.
+        """
+        if state.metadata is None:
+            raise ValidationError(f"table {state.name} has no metadata yet", table=state.name, table_id=state.table_id)
+        return cls(
+            table_id=state.table_id,
+            name=state.name,
+            version=state.version,
+            metadata=state.metadata,
+            protocol=state.protocol or Protocol(),
+            files=files,
+            location=state.location,
+            predicate=predicate,
+        )
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Return the table's columns as an Arrow schema."""
+        return arrow_schema(self.metadata.schema_string)
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """Return the table's properties."""
+        return self.metadata.configuration
 
 
 def misfit(changes: Changes, state: TableState) -> str | None:

@@ -13,7 +13,7 @@ from deltasql.engines.spark.job_progress import report_jobs
 from deltasql.engines.spark.worker.compact_task import compact_groups
 from deltasql.progress import Report
 from deltasql.protocol.actions import Add
-from deltasql.store import Snapshot
+from deltasql.protocol.table_changes import Snapshot
 
 
 def rewrite_by_spark(
@@ -21,9 +21,9 @@ def rewrite_by_spark(
 ) -> list[list[Add]]:
     """Rewrite groups of files, and return the new files of each group."""
     numbers = spark.range(0, len(parts), 1, len(parts))
-    found: list[list[Add]] = [[] for _ in parts]
+    new_files: list[list[Add]] = [[] for _ in parts]
     with report_jobs(spark, report), explain_missing_packages(), collected_files(plan) as adds:
         for row in numbers.mapInArrow(partial(compact_groups, parts, plan), "part int, add string").collect():
-            found[row["part"]].append(decode_add(row["add"]))
-        adds += [add for part in found for add in part]
-    return found
+            new_files[row["part"]].append(decode_add(row["add"]))
+        adds += [add for part in new_files for add in part]
+    return new_files

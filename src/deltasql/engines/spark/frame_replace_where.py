@@ -17,7 +17,7 @@ from deltasql.engines.spark.scan.snapshot_frame import read_snapshot
 from deltasql.progress import Report
 from deltasql.protocol.actions import CHANGE_TYPE, DELETED, Cdc
 from deltasql.protocol.schema_fit import Fit, parse_struct
-from deltasql.store import Snapshot
+from deltasql.protocol.table_changes import Snapshot
 
 
 def remove_matching_rows_by_spark(

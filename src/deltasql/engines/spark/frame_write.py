@@ -95,7 +95,7 @@ class FrameWrite:
         if self.report is not None:
             self.report(count_files(len(paths)), len(paths), len(paths))
         directory.sync(paths)
-        found = adds_from_parquet(
+        files = adds_from_parquet(
             f"{local_path(plan.location)}/{plan.folder}".rstrip("/"),
             [path.removeprefix(plan.folder) for path in paths],
             arrow_schema(plan.schema_string),
@@ -103,7 +103,7 @@ class FrameWrite:
             stats_columns=plan.properties.stats_columns,
         )
         adds = [
-            Add(plan.folder + f.path, f.size, f.modification_time, f.partition_values, stats=f.stats) for f in found
+            Add(plan.folder + f.path, f.size, f.modification_time, f.partition_values, stats=f.stats) for f in files
         ]
         # Spark writes an empty file for a DataFrame without rows.
         empty = [add.path for add in adds if num_records(add.stats) == 0]

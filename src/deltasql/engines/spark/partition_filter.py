@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from deltasql.engines.spark.analysis_errors import query_problem
 from deltasql.errors import ValidationError
 from deltasql.protocol.partition_values import partition_scalar
-from deltasql.store import Snapshot
+from deltasql.protocol.table_changes import Snapshot
 
 _INDEX = "__deltasql_index"
 

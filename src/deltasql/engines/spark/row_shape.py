@@ -50,39 +50,39 @@ def _column(fit: Fit, field: Json, given: DeltaType | None) -> Column:
     return shaped(source, given, field["type"]).alias(name)
 
 
-def shaped(value: Column, given: DeltaType, wanted: DeltaType) -> Column:
+def shaped(value: Column, given: DeltaType, target: DeltaType) -> Column:
     """Cast a value to a type that can hold it, with fields of structs matched by name, ignoring case."""
-    if alike(given, wanted):
+    if alike(given, target):
         return value
-    if isinstance(given, str) or isinstance(wanted, str):
-        return value.cast(ddl(wanted))
-    if wanted["type"] == "struct":
-        found = {f["name"].lower(): f for f in given["fields"]}
-        fields = [_field(value, found.get(f["name"].lower()), f) for f in wanted["fields"]]
+    if isinstance(given, str) or isinstance(target, str):
+        return value.cast(ddl(target))
+    if target["type"] == "struct":
+        by_name = {f["name"].lower(): f for f in given["fields"]}
+        fields = [_field(value, by_name.get(f["name"].lower()), f) for f in target["fields"]]
         return F.when(value.isNotNull(), F.struct(*fields))
-    if wanted["type"] == "array":
-        return F.transform(value, lambda x: shaped(x, given["elementType"], wanted["elementType"]))
-    keyed = F.transform_keys(value, lambda k, _: shaped(k, given["keyType"], wanted["keyType"]))
-    return F.transform_values(keyed, lambda _, v: shaped(v, given["valueType"], wanted["valueType"]))
+    if target["type"] == "array":
+        return F.transform(value, lambda x: shaped(x, given["elementType"], target["elementType"]))
+    keyed = F.transform_keys(value, lambda k, _: shaped(k, given["keyType"], target["keyType"]))
+    return F.transform_values(keyed, lambda _, v: shaped(v, given["valueType"], target["valueType"]))
 
 
-def _field(value: Column, given: Json | None, wanted: Json) -> Column:
+def _field(value: Column, given: Json | None, target: Json) -> Column:
     if given is None:
-        return F.lit(None).cast(ddl(wanted["type"])).alias(wanted["name"])
-    return shaped(value.getField(given["name"]), given["type"], wanted["type"]).alias(wanted["name"])
+        return F.lit(None).cast(ddl(target["type"])).alias(target["name"])
+    return shaped(value.getField(given["name"]), given["type"], target["type"]).alias(target["name"])
 
 
-def alike(given: DeltaType, wanted: DeltaType) -> bool:
+def alike(given: DeltaType, target: DeltaType) -> bool:
     """Return whether types are equal apart from nullability and comments."""
-    if isinstance(given, str) or isinstance(wanted, str):
-        return given == wanted
-    if given["type"] != wanted["type"]:
+    if isinstance(given, str) or isinstance(target, str):
+        return given == target
+    if given["type"] != target["type"]:
         return False
     if given["type"] == "struct":
-        pairs = list(zip(given["fields"], wanted["fields"], strict=False))
-        same = len(given["fields"]) == len(wanted["fields"])
+        pairs = list(zip(given["fields"], target["fields"], strict=False))
+        same = len(given["fields"]) == len(target["fields"])
         return same and all(g["name"] == w["name"] and alike(g["type"], w["type"]) for g, w in pairs)
-    return all(alike(given[k], wanted[k]) for k in given if k.endswith("Type"))
+    return all(alike(given[k], target[k]) for k in given if k.endswith("Type"))
 
 
 _SQL_NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint", "timestamp": "timestamp_ltz"}
@@ -104,27 +104,29 @@ def ddl(type_: DeltaType) -> str:
 _WHOLE = ("byte", "short", "integer", "long")
 
 
-def rounds(given: DeltaType, wanted: DeltaType) -> bool:
+def rounds(given: DeltaType, target: DeltaType) -> bool:
     """Return whether assigning a value to a column rounds fractions."""
-    return wanted in _WHOLE and given not in (*_WHOLE, "string")
+    return target in _WHOLE and given not in (*_WHOLE, "string")
 
 
-def assigned_sql(value: str, given: DeltaType, wanted: DeltaType) -> str:
+def assigned_sql(value: str, given: DeltaType, target: DeltaType) -> str:
     """Return the SQL of an assignment cast: fractions are rounded, and values that do not fit become null."""
-    return f"try_cast({f'round({value})' if rounds(given, wanted) else value} AS {ddl(wanted)})"
+    return f"try_cast({f'round({value})' if rounds(given, target) else value} AS {ddl(target)})"
 
 
 def rules(fit: Fit, constraints: Mapping[str, str], where: str | None) -> list[Constraint]:
     """Return the constraints of the aligned rows: the table's, those of generated columns that are given, and the
     condition of `overwrite(where=...)`."""
-    found = not_null(fit.schema) + conditions(fit.schema, constraints)
+    row_rules = not_null(fit.schema) + conditions(fit.schema, constraints)
     if where is not None:
-        found.append(replacing(where))
+        row_rules.append(replacing(where))
     for field in fit.schema["fields"]:
         name, expression = field["name"], (field.get("metadata") or {}).get(GENERATED)
         if expression is not None and name in fit.sources:
-            found.append(Constraint(f"{name} GENERATED ALWAYS AS ({expression})", f"{quoted(name)} <=> ({expression})"))
-    return found
+            row_rules.append(
+                Constraint(f"{name} GENERATED ALWAYS AS ({expression})", f"{quoted(name)} <=> ({expression})")
+            )
+    return row_rules
 
 
 def narrowing(fit: Fit, given: Json) -> list[Constraint]:

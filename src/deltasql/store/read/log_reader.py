@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import pyarrow as pa
 
-from deltasql.errors import UsageError, ValidationError
-from deltasql.protocol.actions import Metadata, Protocol
+from deltasql.errors import UsageError
 from deltasql.protocol.schema import arrow_schema
-from deltasql.protocol.table_changes import TableState
+from deltasql.protocol.table_changes import Snapshot, TableState
 from deltasql.store.read.snapshots import FilesAt, Moved
 
 if TYPE_CHECKING:
@@ -22,61 +20,6 @@ if TYPE_CHECKING:
     from deltasql.store.store import Store
 
 Moment = datetime | str
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """A table at one version, with its live files.
-
-    Attributes:
-        table_id: The table's UUID.
-        name: The table's full name, `namespace.name`.
-        version: The version of the snapshot.
-        metadata: The table's metaData action at that version.
-        protocol: The table's protocol action at that version.
-        files: The live files, one row per file; with a predicate, only the files that may hold matching rows.
-        location: The directory of the table.
-        predicate: The predicate that the files were pruned by, if one was given.
-    """
-
-    table_id: str
-    name: str
-    version: int
-    metadata: Metadata
-    protocol: Protocol
-    files: pa.Table
-    location: str
-    predicate: Predicate | None = None
-
-    @classmethod
-    def of(cls, state: TableState, files: pa.Table, predicate: Predicate | None = None) -> Snapshot:
-        """Return the snapshot of a table state with its files.
-
-        Raises:
-            ValidationError: The state has no metadata, because the table has no version yet.
-        """
-        if state.metadata is None:
-            raise ValidationError(f"table {state.name} has no metadata yet", table=state.name, table_id=state.table_id)
-        return cls(
-            table_id=state.table_id,
-            name=state.name,
-            version=state.version,
-            metadata=state.metadata,
-            protocol=state.protocol or Protocol(),
-            files=files,
-            location=state.location,
-            predicate=predicate,
-        )
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Return the table's columns as an Arrow schema."""
-        return arrow_schema(self.metadata.schema_string)
-
-    @property
-    def properties(self) -> Mapping[str, str]:
-        """Return the table's properties."""
-        return self.metadata.configuration
 
 
 class SqlTxnLogReader:

@@ -34,9 +34,9 @@ from deltasql.protocol.deletion_vectors import encode, inline
 from deltasql.protocol.schema_fit import with_columns
 from deltasql.protocol.schema_rules import changed_types, dropped_columns
 from deltasql.protocol.statistics import num_records
-from deltasql.protocol.table_changes import LoggedCommit, TableState
+from deltasql.protocol.table_changes import LoggedCommit, Snapshot, TableState
 from deltasql.storage import Directory
-from deltasql.store import Snapshot, Store
+from deltasql.store import Store
 from deltasql.store.read.live_files import presented
 
 _VERSIONS_PER_QUERY = 100
@@ -138,15 +138,15 @@ class ChangePlan:
         """Raise StorageError if a file was deleted. Of many files, only those past the retention period are checked."""
         old = list(files)
         if len(files) > _MAX_CHECKED:
-            kept = self._snapshot.metadata.table_properties.deleted_file_retention
-            old = [one for one in files if one.timestamp < datetime.now(UTC) - kept]
+            retention = self._snapshot.metadata.table_properties.deleted_file_retention
+            old = [change for change in files if change.timestamp < datetime.now(UTC) - retention]
         with ThreadPoolExecutor(_THREADS) as pool:
-            sizes = pool.map(lambda one: self._directory.size(unquote(one.file.path)), old)
-            for one, size in zip(old, sizes, strict=True):
+            sizes = pool.map(lambda change: self._directory.size(unquote(change.file.path)), old)
+            for change, size in zip(old, sizes, strict=True):
                 if size is None:
                     raise StorageError(
-                        f"table {self._snapshot.name}: the changes of version {one.version} are no longer available: "
-                        f"file {one.file.path!r} was deleted. Read later versions"
+                        f"table {self._snapshot.name}: the changes of version {change.version} are no longer "
+                        f"available: file {change.file.path!r} was deleted. Read later versions"
                     )
 
     def snapshots(self, files: Sequence[ChangeFile]) -> list[Snapshot]:
@@ -208,7 +208,7 @@ def changes_between(
         raise UsageError(text, table=head.name, value=first)
     plan = ChangePlan(state_without_files(store, head, end), options)
     check_first_version(store, head, plan, first)
-    files = [file for _, found in change_files(store, head, plan, first, end) for file in found]
+    files = [file for _, changes in change_files(store, head, plan, first, end) for file in changes]
     plan.check_files_exist(files)
     return plan.snapshots(files)
 

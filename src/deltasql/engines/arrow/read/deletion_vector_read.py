@@ -25,8 +25,8 @@ from deltasql.protocol.deletion_vectors import (
     span_of,
     unframed,
 )
+from deltasql.protocol.table_changes import Snapshot
 from deltasql.storage import Directory, is_local
-from deltasql.store import Snapshot
 
 _THREADS = 16
 _GAP = 1 << 20

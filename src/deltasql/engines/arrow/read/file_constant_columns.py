@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltasql.protocol.schema_fit import with_columns
-from deltasql.store import Snapshot
+from deltasql.protocol.table_changes import Snapshot
 
 
 def with_file_constants(snapshot: Snapshot, constants: Mapping[str, tuple[str, Sequence[str | None]]]) -> Snapshot:

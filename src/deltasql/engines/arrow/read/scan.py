@@ -30,8 +30,8 @@ from deltasql.errors import StorageError, UnsupportedFeature, ValidationError, u
 from deltasql.expressions.arrow_values import numpy_of
 from deltasql.protocol.deletion_vectors import Numbers
 from deltasql.protocol.features import MAX_READER, unsupported
+from deltasql.protocol.table_changes import Snapshot
 from deltasql.storage import Directory, is_local
-from deltasql.store import Snapshot
 
 if TYPE_CHECKING:
     from deltasql.expressions.row_filter import RowFilter

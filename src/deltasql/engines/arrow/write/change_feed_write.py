@@ -12,8 +12,7 @@ from deltasql.engines.arrow.read.scan import scan
 from deltasql.engines.arrow.write.file_writer import FilePlan, TableFiles, as_cdc
 from deltasql.protocol.actions import CHANGE_TYPE, Add, Cdc, Remove
 from deltasql.protocol.schema import loose_schema
-from deltasql.protocol.table_changes import TableState
-from deltasql.store import Snapshot
+from deltasql.protocol.table_changes import Snapshot, TableState
 from deltasql.store.read.live_files import presented
 
 

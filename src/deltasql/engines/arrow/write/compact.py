@@ -17,7 +17,7 @@ from deltasql.protocol.actions import Add
 from deltasql.protocol.deletion_vectors import cardinality_of
 from deltasql.protocol.schema import loose_schema
 from deltasql.protocol.statistics import num_records
-from deltasql.store import Snapshot
+from deltasql.protocol.table_changes import Snapshot
 
 Partition = tuple[tuple[str, str | None], ...]
 _LARGE_ENOUGH = 0.75

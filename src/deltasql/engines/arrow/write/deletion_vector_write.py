@@ -16,8 +16,8 @@ from deltasql.errors import StorageError
 from deltasql.protocol.actions import Add, DeletionVector
 from deltasql.protocol.deletion_vectors import MOST_INLINE, VectorFile, cardinality_of, encode, inline
 from deltasql.protocol.statistics import num_records
+from deltasql.protocol.table_changes import Snapshot
 from deltasql.storage import Directory
-from deltasql.store import Snapshot
 
 _FILE_BYTES = 64 << 20
 """The size from which another file of deletion vectors is started."""

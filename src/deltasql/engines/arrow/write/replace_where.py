@@ -15,7 +15,7 @@ from deltasql.engines.arrow.write.file_writer import FilePlan, TableFiles
 from deltasql.protocol.actions import Add
 from deltasql.protocol.partition_values import partition_scalar
 from deltasql.protocol.schema import loose_schema
-from deltasql.store import Snapshot
+from deltasql.protocol.table_changes import Snapshot
 
 if TYPE_CHECKING:
     from deltasql.expressions.row_filter import RowFilter

@@ -15,8 +15,8 @@ from deltasql.engines.arrow.write.file_writer import FilePlan, TableFiles
 from deltasql.protocol.actions import Add
 from deltasql.protocol.deletion_vectors import numbers_of
 from deltasql.protocol.schema import loose_schema
+from deltasql.protocol.table_changes import Snapshot
 from deltasql.storage import Directory
-from deltasql.store import Snapshot
 
 Rows = np.ndarray[Any, np.dtype[np.int64]]
 

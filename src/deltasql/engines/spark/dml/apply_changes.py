@@ -30,7 +30,7 @@ from deltasql.progress import Report
 from deltasql.protocol.actions import AFTER, BEFORE, CHANGE_TYPE, DELETED, INSERTED, Add, Cdc
 from deltasql.protocol.constraints import Constraint
 from deltasql.protocol.schema_fit import Fit, parse_struct
-from deltasql.store import Snapshot
+from deltasql.protocol.table_changes import Snapshot
 
 OLD, NEW, OUT = "__deltasql_before", "__deltasql_new", "__deltasql_out"
 PROBLEM = "__deltasql_problem"

@@ -14,7 +14,7 @@ from deltasql.engines.spark.scan.hadoop_paths import hadoop_paths, hadoop_uri
 from deltasql.engines.spark.scan.row_ids import FILE, file_id
 from deltasql.engines.spark.scan.snapshot_frame import read_snapshot
 from deltasql.errors import StorageError
-from deltasql.store import Snapshot
+from deltasql.protocol.table_changes import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ from deltasql.engines.spark.worker.rewrite_task import (
 from deltasql.protocol.actions import Add
 from deltasql.protocol.deletion_vectors import bitmap_of
 from deltasql.protocol.schema_fit import nullable, parse_struct
-from deltasql.store import Snapshot
+from deltasql.protocol.table_changes import Snapshot
 
 _TASK = "__deltasql_task"
 _MOST_TASKS = 1000

@@ -14,7 +14,7 @@ from deltasql.engines.spark.scan.hadoop_paths import check_names, hadoop_paths, 
 from deltasql.errors import ValidationError
 from deltasql.protocol.features import check_readable
 from deltasql.protocol.partition_values import Stored, partition_value
-from deltasql.store import Snapshot
+from deltasql.protocol.table_changes import Snapshot
 
 Json = dict[str, Any]
 

@@ -20,8 +20,8 @@ from deltasql.engines.spark.scan.scan_files import READ_OPTIONS, SnapshotFiles, 
 from deltasql.engines.spark.scan.worker_scan import has_file_system, read_by_workers
 from deltasql.protocol.constraints import quoted
 from deltasql.protocol.deletion_vectors import num_words, words_of
+from deltasql.protocol.table_changes import Snapshot
 from deltasql.storage import Directory
-from deltasql.store import Snapshot
 
 _SHIFT, _START, _END = "__deltasql_shift", "__deltasql_start", "__deltasql_end"
 _WORDS = "__deltasql_words"

@@ -21,8 +21,8 @@ from deltasql.engines.spark.scan.row_ids import FILE, URI_FIELDS, file_id
 from deltasql.engines.spark.session import is_classic
 from deltasql.engines.spark.worker.scan_task import read_rows, read_rows_with_ids, read_tasks
 from deltasql.protocol.schema_fit import nullable, parse_struct
+from deltasql.protocol.table_changes import Snapshot
 from deltasql.storage import is_local
-from deltasql.store import Snapshot
 
 _log = logging.getLogger(__name__)
 

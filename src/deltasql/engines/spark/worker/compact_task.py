@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from deltasql.engines.arrow.write.compact import rewrite
 from deltasql.engines.arrow.write.file_writer import FilePlan, encode_adds
-from deltasql.store import Snapshot
+from deltasql.protocol.table_changes import Snapshot
 
 
 def compact_groups(

@@ -19,7 +19,7 @@ from deltasql.engines.row_change import FILE, ROW
 from deltasql.protocol.actions import Add
 from deltasql.protocol.deletion_vectors import bitmap_of
 from deltasql.protocol.schema import loose_schema
-from deltasql.store import Snapshot
+from deltasql.protocol.table_changes import Snapshot
 
 FILE_INDEX, ADD = "__deltasql_file_index", "__deltasql_add"
 

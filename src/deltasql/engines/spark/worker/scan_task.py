@@ -11,7 +11,7 @@ from deltasql.engines.arrow.write.rewrite import numbered
 from deltasql.engines.row_change import FILE, ROW
 from deltasql.engines.spark.scan.hadoop_paths import hadoop_paths, hadoop_uri
 from deltasql.protocol.schema import loose_schema
-from deltasql.store import Snapshot
+from deltasql.protocol.table_changes import Snapshot
 
 ReadTask = Callable[[Snapshot, Mapping[str, str]], Iterator[pa.RecordBatch]]
 
