@@ -131,7 +131,7 @@ class TableFiles:
         self._layout = _layout(plan.schema_string, plan.partition_columns, num_indexed, stats_columns)
         self._unique = uuid4().hex[:12]
         self._open: dict[Values, _OpenFile] = {}
-        self._begun: list[str] = []
+        self._created: list[str] = []
         self._footers: FooterPlan | None = None
         self.adds: list[Add] = []
 
@@ -150,22 +150,27 @@ class TableFiles:
             self._delete_all()
 
     def _delete_all(self) -> None:
-        """Delete every file that was begun here. A failed Spark task reports no files, so nobody else could."""
+        """Delete every file that this writer created. A failed Spark task returns no files, so the driver cannot."""
         try:
-            self._directory.delete(self._begun)
+            self._directory.delete(self._created)
         except (StorageError, OSError) as error:
-            _log.warning("%d files of a failed write stay at %s: %s", len(self._begun), self._plan.location, error)
+            _log.warning(
+                "%d files of a failed write could not be deleted at %s: %s",
+                len(self._created),
+                self._plan.location,
+                error,
+            )
 
     @property
     def count(self) -> int:
-        """How many files were begun."""
-        return len(self._begun)
+        """Return the number of files created so far."""
+        return len(self._created)
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Write rows that have all columns of the table, in order."""
         for start in range(0, batch.num_rows, _SLICE_ROWS):
             for values, part in split(batch.slice(start, _SLICE_ROWS), self._plan.partition_columns):
-                file = self._open.get(values) or self._begin(values)
+                file = self._open.get(values) or self._create(values)
                 file.take(part)
                 if file.is_full(self._plan.target_size):
                     self._finish(values)
@@ -179,13 +184,13 @@ class TableFiles:
         while len(self._open) > _OPEN_FILES:
             self._finish(next(iter(self._open)))
 
-    def _begin(self, values: Values) -> _OpenFile:
+    def _create(self, values: Values) -> _OpenFile:
         plan = self._plan
         directory = hive_directory(dict(zip(plan.partition_columns, values, strict=True)))
         suffix = "" if plan.codec == "none" else f".{plan.codec}"
         name = "cdc" if plan.folder == CHANGE_DATA_FOLDER else "part"
-        path = f"{plan.folder}{directory}{name}-{len(self._begun):05d}-{self._unique}{plan.token}{suffix}.parquet"
-        self._begun.append(path)
+        path = f"{plan.folder}{directory}{name}-{len(self._created):05d}-{self._unique}{plan.token}{suffix}.parquet"
+        self._created.append(path)
         if plan.written is not None:
             plan.written.add(path)
         file = _OpenFile(self._directory, path, self._layout, plan.codec)

@@ -20,8 +20,8 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * The files of one snapshot, as the log lists them: Spark asks no file system what there is, and leaves out the
- * partitions that a filter does not want. Lives in the driver alone. Janino compiles it: no generics, no lambdas.
+ * A file index that holds the files of one snapshot, from the log: Spark lists no directories, and filters prune
+ * partitions. Used in the driver only. Janino, which compiles the class, supports neither generics nor lambdas.
  */
 public final class SnapshotFileIndex implements FileIndex {
   private final Path root;
@@ -32,9 +32,9 @@ public final class SnapshotFileIndex implements FileIndex {
   private long size = 0;
 
   /**
-   * @param packed texts that each end with a zero character: the root, then for each partition its values (as
-   *     `valueOf` reads them), the number of its files, and each file's path, size and modification time
-   * @param identity what indexes of the same files have in common
+   * @param packed strings that each end with a zero character: the root, then for each partition its values (as
+   *     `valueOf` parses them), the number of its files, and each file's path, size and modification time
+   * @param identity a key that is equal for indexes of the same files
    */
   public SnapshotFileIndex(String packed, StructType partitionSchema, String identity) {
     this.partitionSchema = partitionSchema;
@@ -60,7 +60,7 @@ public final class SnapshotFileIndex implements FileIndex {
     return PartitionDirectory.apply(new GenericInternalRow(values), files);
   }
 
-  /** Null is the empty text, anything else comes after an equals sign. */
+  /** Parse a partition value: an empty string is null, every other value follows an equals sign. */
   private static Object valueOf(String packed, DataType type) {
     if (packed.isEmpty()) return null;
     String text = packed.substring(1);
@@ -89,7 +89,7 @@ public final class SnapshotFileIndex implements FileIndex {
     return CollectionConverters.asScala(found).toSeq();
   }
 
-  /** The partitions for which a filter is true. It refers to columns by attributes, which are found by name. */
+  /** Return the partitions that satisfy a filter. Its attributes are bound to partition columns by name. */
   private List matching(Expression filter, List candidates) {
     Seq attributes = filter.references().toSeq();
     int[] places = new int[attributes.size()];
