@@ -50,7 +50,9 @@ class TestCreate:
         ],
     )
     def test_what_must_be_there_in_arrays_and_maps(self, make_table: Make, schema: Any, field: str) -> None:
-        with pytest.raises(deltasql.ValidationError, match=f"field '{field}' is NOT NULL inside an array or a map"):
+        with pytest.raises(
+            deltasql.ValidationError, match=f"field '{field}': NOT NULL is not supported inside an array or a map"
+        ):
             make_table(schema=schema)
         make_table(schema="s STRUCT<x: INT NOT NULL>")
 

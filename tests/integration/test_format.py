@@ -91,7 +91,7 @@ class TestBatches:
 
     def test_rows_that_do_not_fit(self, make_table: Make, spark: SparkSession) -> None:
         table = make_table(schema="id BIGINT NOT NULL, n INT", constraints={"positive": "n > 0"})
-        with pytest.raises(Exception, match="'id' is string, and long in the table"):
+        with pytest.raises(Exception, match="'id' is string, but long in the table"):
             save(spark.sql("SELECT 'x' AS id"), table)
         with pytest.raises(Exception, match="constraint id NOT NULL"):
             save(spark.sql("SELECT CAST(NULL AS BIGINT) AS id, 1 AS n"), table)

@@ -95,8 +95,8 @@ class TestFitting:
         with pytest.raises(deltasql.ValidationError) as caught:
             table.append(pa.table({"day": ["2026-01-01"], "amuont": [1.0], "other": [1]}))
         text = str(caught.value)
-        assert "column 'id' is missing, and NOT NULL" in text
-        assert "column 'day' is string, and date in the table" in text
+        assert "column 'id' is missing, but NOT NULL" in text
+        assert "column 'day' is string, but date in the table" in text
         assert '(double) is not in the table (did you mean "amount"?)' in text
         assert "'other' (long) is not in the table" in text
         assert table.name in text
@@ -149,7 +149,7 @@ class TestFitting:
         ],
     )
     def test_other_types_are_refused(self, make_table: Make, column: str, given: pa.Array) -> None:
-        with pytest.raises(deltasql.ValidationError, match=r"and .* in the table"):
+        with pytest.raises(deltasql.ValidationError, match=r"but .* in the table"):
             make_table(schema=f"x {column}").append(pa.table({"x": given}))
 
     def test_nested_fields_by_name(self, make_table: Make) -> None:

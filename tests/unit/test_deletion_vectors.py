@@ -14,7 +14,7 @@ import deltasql
 from deltasql.engines.arrow.read.deletion_vector_read import bitmaps, live_mask
 from deltasql.protocol.actions import DeletionVector
 from deltasql.protocol.deletion_vectors import (
-    MOST_INLINE,
+    MAX_INLINE_BYTES,
     VectorFile,
     bitmap_of,
     decode,
@@ -95,7 +95,7 @@ def test_a_file_of_several(tmp_path: Path) -> None:
     vectors = vectors_in(tmp_path, *sets)
     small = encode(bitmap_of({7}))
     vectors.insert(1, inline(small, 1))
-    assert len(small) < MOST_INLINE
+    assert len(small) < MAX_INLINE_BYTES
     assert vectors[0].offset == 1
     found = bitmaps(Directory(str(tmp_path), {}), vectors, "t")
     assert [set(one) for one in found] == [sets[0], {7}, *sets[1:]]
@@ -124,7 +124,7 @@ def test_nothing_outside_the_table_is_read(tmp_path: Path, path: str) -> None:
 def test_a_prefix_is_one_directory(tmp_path: Path, prefix: str) -> None:
     (one,) = vectors_in(tmp_path, {1})
     vector = DeletionVector("u", prefix + one.path_or_inline_dv, one.size_in_bytes, 1, one.offset)
-    with pytest.raises(deltasql.ValidationError, match="names no file of deletion vectors"):
+    with pytest.raises(deltasql.ValidationError, match="invalid file name of a deletion vector"):
         file_of(vector, str(tmp_path), "t")
 
 
@@ -150,7 +150,7 @@ def test_damage_is_told(tmp_path: Path) -> None:
         bitmaps(directory, vectors, "t")
     wrong = DeletionVector("u", vectors[0].path_or_inline_dv, vectors[0].size_in_bytes, 5, vectors[0].offset)
     path.write_bytes(whole)
-    with pytest.raises(deltasql.StorageError, match="2 rows, and 5 by the log"):
+    with pytest.raises(deltasql.StorageError, match="2 rows, but 5 in the log"):
         bitmaps(directory, [wrong], "t")
     path.unlink()
     with pytest.raises(deltasql.StorageError, match="cannot be read"):

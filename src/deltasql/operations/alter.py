@@ -19,7 +19,7 @@ from deltasql.protocol.features import grown, needed_features
 from deltasql.protocol.properties import CONSTRAINT_PREFIX, canonical_properties, constraint_key
 from deltasql.protocol.schema import schema_string
 from deltasql.protocol.schema_fit import DEFAULT, GENERATED, parse_struct
-from deltasql.protocol.schema_rules import refuse_unchecked, validate_schema
+from deltasql.protocol.schema_rules import reject_unchecked_not_null, validate_schema
 from deltasql.protocol.table_changes import Reads, TableState
 
 _SHOWN = 3
@@ -96,7 +96,7 @@ def add_columns(txn: MultiTableTransaction, state: TableState, columns: Sequence
     metadata = metadata_of(state)
     fields = fields_of(state)
     added = schema_string(", ".join(columns), table=state.name)
-    refuse_unchecked(added, state.name)
+    reject_unchecked_not_null(added, state.name)
     new = parse_struct(added)["fields"]
     for one in new:
         if not one.get("nullable", True):

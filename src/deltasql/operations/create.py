@@ -26,7 +26,7 @@ from deltasql.protocol.properties import (
 )
 from deltasql.protocol.schema import schema_string
 from deltasql.protocol.schema_fit import nullable
-from deltasql.protocol.schema_rules import refuse_unchecked
+from deltasql.protocol.schema_rules import reject_unchecked_not_null
 from deltasql.protocol.table_changes import NewTable, TableState
 from deltasql.store import Store
 
@@ -72,7 +72,7 @@ class TableCreator:
             raise UsageError(f"table {full}: give a schema, or rows with as_=…", table=full)
         schema = json.dumps(nullable(struct_of(rows))) if wanted.schema is None else wanted.schema
         text = schema_string(schema, table=full)
-        refuse_unchecked(text, full)
+        reject_unchecked_not_null(text, full)
         protocol = _protocol(full, configuration, text)
         metadata = Metadata(
             id=table_id,

@@ -1,7 +1,7 @@
-"""Delta schemas: DDL, Spark or Arrow to Delta's `schemaString`, that to Arrow, and whether one is legal.
+"""Conversions of schemas: from DDL, Spark or Arrow to Delta's `schemaString`, and from there to Arrow.
 
-A schema is handled as the JSON that Delta stores, so field metadata this release does not know survives.
-Nothing here knows pyspark (a StructType is whatever has `jsonValue()`), files or tables.
+A schema is handled as the JSON that Delta stores, so that unknown field metadata is preserved. pyspark is not imported:
+a StructType is anything with a method `jsonValue()`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DeltaType = str | Json
 
 
 class StructTypeLike(Protocol):
-    """What this module asks of a pyspark StructType."""
+    """The part of a pyspark StructType that is used here."""
 
     def jsonValue(self) -> Any: ...
 
@@ -45,14 +45,14 @@ _ARROW: Mapping[str, pa.DataType] = {
 _VOID = ("void", "null")
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
 _MAX_PRECISION = 38
-_DECIMAL_RANGE = f"the precision goes from 1 to {_MAX_PRECISION}, the scale from 0 to the precision"
+_DECIMAL_RANGE = f"the precision is from 1 to {_MAX_PRECISION}, the scale from 0 to the precision"
 _CHAR = re.compile(r"(?:var)?char\(\s*\d+\s*\)")
 _CHAR_METADATA = "__CHAR_VARCHAR_TYPE_STRING"
 PHYSICAL_NAME = "delta.columnMapping.physicalName"
 
 
 def schema_string(schema: str | pa.Schema | StructTypeLike, *, table: str | None = None) -> str:
-    """The schemaString of a DDL column list, a schemaString, a pyspark StructType or a pyarrow.Schema."""
+    """Return the schemaString of a DDL column list, a schemaString, a pyspark StructType or a pyarrow.Schema."""
     if isinstance(schema, str):
         is_json = schema.lstrip().startswith("{")
         struct = _loads(schema, table) if is_json else _from_ddl(schema, table)
@@ -62,7 +62,7 @@ def schema_string(schema: str | pa.Schema | StructTypeLike, *, table: str | None
         struct = schema.jsonValue()
     else:
         raise invalid(
-            f"a schema is DDL such as 'id BIGINT NOT NULL, day DATE', a pyarrow.Schema or a pyspark "
+            f"a schema must be DDL such as 'id BIGINT NOT NULL, day DATE', a pyarrow.Schema or a pyspark "
             f"StructType, got {type(schema).__name__}",
             table,
             schema,
@@ -79,15 +79,17 @@ def _from_ddl(text: str, table: str | None) -> Json:
 
 @lru_cache(maxsize=256)
 def arrow_schema(schema_string: str) -> pa.Schema:
-    """The Arrow schema of a Delta table; Delta's field metadata becomes Arrow's, each value as JSON."""
+    """Return the Arrow schema of a schemaString. Field metadata is kept, each value as JSON."""
     return pa.schema([_arrow_field(field) for field in parse_schema(schema_string)["fields"]])
 
 
 def invalid(problem: str, table: str | None, value: Any) -> ValidationError:
+    """Return the error for an invalid schema, with the table if it is known."""
     return ValidationError(f"table {table}: {problem}" if table else problem, table=table, value=value)
 
 
 def unsupported(problem: str, table: str | None, feature: str) -> UnsupportedFeature:
+    """Return the error for an unsupported type or clause, with the table if it is known."""
     text = f"table {table}: {problem}" if table else problem
     return UnsupportedFeature(text, features=(feature,), table=table)
 
@@ -116,7 +118,7 @@ def struct_field(name: str, type_: DeltaType, nullable: bool, metadata: Json) ->
 
 
 def parse_schema(text: str, table: str | None = None) -> Json:
-    """The JSON of a schemaString, known to be well formed and to hold only types this release knows."""
+    """Return the JSON of a schemaString; raise if it is malformed or has an unsupported type."""
     struct = _loads(text, table)
     _check_type(struct, "", table)
     return struct
@@ -128,7 +130,7 @@ def _loads(text: str, table: str | None) -> Json:
     except (ValueError, TypeError, RecursionError) as error:
         raise invalid(f"the schemaString is not JSON ({error}): {str(text)[:120]!r}", table, text) from None
     if not isinstance(struct, dict) or struct.get("type") != "struct":
-        raise invalid(f'a schemaString is a JSON object of "type":"struct", got {text[:120]!r}', table, text)
+        raise invalid(f'a schemaString must be a JSON object with "type":"struct", got {text[:120]!r}', table, text)
     return struct
 
 
@@ -145,10 +147,10 @@ def _check_type(type_: Any, path: str, table: str | None) -> None:
             _check_type(key, join_path(path, "key"), table)
             _check_type(value, join_path(path, "value"), table)
             if key in _VOID:
-                raise invalid(f"column {path!r}: the keys of a map cannot be void", table, type_)
+                raise invalid(f"column {path!r}: the keys of a map must not be void", table, type_)
         case _:
             where = f"the type of column {path!r}" if path else "the schema"
-            raise invalid(f"malformed schemaString: {where} reads {_dumps(type_)[:120]}", table, type_)
+            raise invalid(f"malformed schemaString: {where} is {_dumps(type_)[:120]}", table, type_)
 
 
 def _check_field(field: Any, path: str, table: str | None) -> None:
@@ -159,7 +161,7 @@ def _check_field(field: Any, path: str, table: str | None) -> None:
             _check_type(type_, join_path(path, name), table)
         case _:
             where = f"a field of column {path!r}" if path else "a field"
-            raise invalid(f"malformed schemaString: {where} reads {_dumps(field)[:120]}", table, field)
+            raise invalid(f"malformed schemaString: {where} is {_dumps(field)[:120]}", table, field)
 
 
 def _check_primitive(name: str, path: str, table: str | None) -> None:
@@ -170,7 +172,7 @@ def _check_primitive(name: str, path: str, table: str | None) -> None:
             raise invalid(f"column {path!r}: {name} is out of range: {_DECIMAL_RANGE}", table, name)
     elif name not in _ARROW and not _CHAR.fullmatch(name):
         raise unsupported(
-            f"column {path!r} has type {name}, which this release of deltasql does not know: "
+            f"column {path!r} has type {name}, which this release of deltasql does not support: "
             f"leave the column out, or store it as string or binary",
             table,
             name,
@@ -182,7 +184,7 @@ def join_path(path: str, name: str) -> str:
 
 
 def child_types(type_: DeltaType) -> list[tuple[str, DeltaType]]:
-    """The types right inside a type, each with the name its column path gets."""
+    """Return the types directly inside a type, each with its name in a column path."""
     if isinstance(type_, str):
         return []
     named = [(field["name"], field["type"]) for field in type_.get("fields", ())]
@@ -190,6 +192,7 @@ def child_types(type_: DeltaType) -> list[tuple[str, DeltaType]]:
 
 
 def primitive_types(type_: DeltaType) -> Iterator[str]:
+    """Yield the names of all primitive types in a type."""
     if isinstance(type_, str):
         yield type_
     for _, child in child_types(type_):
@@ -197,14 +200,14 @@ def primitive_types(type_: DeltaType) -> Iterator[str]:
 
 
 def all_fields(type_: DeltaType) -> Iterator[Json]:
-    """Every field of every struct."""
+    """Yield every field of every struct in a type."""
     if not isinstance(type_, str):
         yield from type_.get("fields", ())
     for _, child in child_types(type_):
         yield from all_fields(child)
 
 
-# --- CHAR and VARCHAR: Delta stores strings, and Spark finds the declared type in the column's metadata
+# --- CHAR and VARCHAR: Delta stores strings, and Spark reads the declared type from the field metadata
 
 
 def _without_char(field: Json) -> Json:
@@ -226,7 +229,7 @@ _CATALOG = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "b
 
 
 def _catalog_string(type_: DeltaType) -> str:
-    """A type as Spark's catalog writes it."""
+    """Return a type as Spark's catalog writes it."""
     if isinstance(type_, str):
         return _CATALOG.get(type_, type_)
     named = type_["type"] == "struct"
@@ -243,7 +246,7 @@ def _arrow_field(field: Json) -> pa.Field:
 
 
 def _nullable(name: str, type_: DeltaType, nullable: bool, metadata: Mapping[str, str] | None = None) -> pa.Field:
-    # Arrow has no field of nulls that is not nullable.
+    # Arrow requires fields of type null to be nullable.
     return pa.field(name, _arrow_type(type_), nullable or type_ in _VOID, metadata or None)
 
 
@@ -262,7 +265,7 @@ def _arrow_type(type_: DeltaType) -> pa.DataType:
 
 
 def loose_schema(schema: pa.Schema, without: Collection[str] = ()) -> pa.Schema:
-    """Columns as data files have them: names and types alone. What may be null is the table's to say."""
+    """Return the columns of data files: names and types, all nullable, without metadata."""
     return pa.schema([_loose_field(field) for field in schema if field.name not in without])
 
 
@@ -281,11 +284,12 @@ def _loose_type(type_: pa.DataType) -> pa.DataType:
 # --- Arrow to Delta
 
 
-def inverted(words: Mapping[str, str]) -> dict[str, str]:
-    return {word: name for name, many in words.items() for word in many.split("|")}
+def by_alias(aliases: Mapping[str, str]) -> dict[str, str]:
+    """Return the name of each alias, from names with their aliases joined by `|`."""
+    return {alias: name for name, joined in aliases.items() for alias in joined.split("|")}
 
 
-_FROM_ARROW = inverted(
+_FROM_ARROW = by_alias(
     {
         "byte": "int8",
         "short": "int16|uint8",
@@ -300,19 +304,19 @@ _FROM_ARROW = inverted(
         "void": "null",
     }
 )
-_WAY_OUT: Sequence[tuple[Callable[[pa.DataType], bool], str]] = (
+_HINTS: Sequence[tuple[Callable[[pa.DataType], bool], str]] = (
     (pa.types.is_uint64, "cast it to int64, or to decimal128(20, 0) when values reach 2^63"),
     (pa.types.is_time, "cast it to int64 or string"),
     (pa.types.is_duration, "cast it to int64"),
-    (pa.types.is_interval, "cast it to string, or keep its parts in columns of their own"),
+    (pa.types.is_interval, "cast it to string, or store its parts in separate columns"),
     (pa.types.is_union, "make it a struct with one nullable field per member"),
     (pa.types.is_decimal, f"cast it to a decimal where {_DECIMAL_RANGE}"),
     (lambda type_: isinstance(type_, pa.BaseExtensionType), "cast it to its storage type"),
 )
-# Spark reads these values as text, so they stay text even where they look like JSON.
+# Spark reads these values as text, so they stay text even if they are valid JSON.
 _TEXT_METADATA = {"comment", "CURRENT_DEFAULT", "EXISTS_DEFAULT", _CHAR_METADATA, PHYSICAL_NAME}
 _TEXT_METADATA |= {"delta.generationExpression", "delta.invariants"}
-# What pyarrow itself adds to fields: true of one file or one process, not of a table.
+# Metadata that pyarrow adds to fields of one file or process, and that does not belong to the table.
 _ARROW_METADATA = ("PARQUET:", "ARROW:")
 _LISTS = ("list", "large_list", "fixed_size_list", "list_view", "large_list_view")
 
@@ -337,15 +341,15 @@ def _from_arrow(type_: pa.DataType, path: str, table: str | None) -> DeltaType:
         return _from_arrow(type_.value_type, path, table)
     delta = primitive_name(type_) or _nested_from_arrow(type_, path, table)
     if delta is None:
-        hint = next((hint for test, hint in _WAY_OUT if test(type_)), "cast it to a type that Delta has")
+        hint = next((hint for test, hint in _HINTS if test(type_)), "cast it to a type that Delta supports")
         raise unsupported(
-            f"column {path!r} is {type_} in Arrow, a type that Delta does not have: {hint}", table, str(type_)
+            f"column {path!r} is {type_} in Arrow, which Delta does not support: {hint}", table, str(type_)
         )
     return delta
 
 
 def primitive_name(type_: pa.DataType) -> str | None:
-    """Delta's name for an Arrow type, if it is one of Delta's primitive types."""
+    """Return Delta's name of a primitive Arrow type, or None if Delta has no such type."""
     if pa.types.is_timestamp(type_):
         return "timestamp" if type_.tz else "timestamp_ntz"
     if pa.types.is_decimal(type_) and 0 <= type_.scale <= type_.precision <= _MAX_PRECISION:
@@ -354,7 +358,7 @@ def primitive_name(type_: pa.DataType) -> str | None:
 
 
 def is_list(type_: pa.DataType) -> bool:
-    """Is this one of Arrow's many kinds of list?"""
+    """Return whether an Arrow type is any kind of list."""
     return any(getattr(pa.types, f"is_{kind}")(type_) for kind in _LISTS)
 
 

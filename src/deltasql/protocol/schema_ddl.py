@@ -1,7 +1,6 @@
-"""Spark's DDL for columns, read into Delta's JSON types.
+"""Parser of column lists in Spark's DDL, into Delta's JSON types.
 
-The only reader of schemas that needs sqlglot, which takes a third of a second to import: `core.schema` imports this
-module when it meets DDL.
+Only this parser of schemas needs sqlglot, which is slow to import: `schema` imports this module when it parses DDL.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from deltasql.protocol.schema import (
     DeltaType,
     Json,
     array_type,
+    by_alias,
     invalid,
-    inverted,
     join_path,
     map_type,
     struct_field,
@@ -28,7 +27,7 @@ from deltasql.protocol.schema import (
     unsupported,
 )
 
-_DDL = inverted(
+_DDL = by_alias(
     {
         "byte": "BYTE|TINYINT",
         "short": "SHORT|SMALLINT",
@@ -48,7 +47,7 @@ _DDL = inverted(
 _DDL_DECIMAL = ("DECIMAL", "NUMERIC", "DEC")
 _DDL_CHAR = ("VARCHAR", "CHARACTER VARYING", "CHAR", "CHARACTER")
 _DDL_NESTED = ("ARRAY", "MAP", "STRUCT")
-_DDL_REFUSED = ("VARIANT", "INTERVAL", "TIME", "GEOMETRY", "GEOGRAPHY")
+_DDL_UNSUPPORTED = ("VARIANT", "INTERVAL", "TIME", "GEOMETRY", "GEOGRAPHY")
 _CONSTRAINTS = ("PRIMARY KEY", "FOREIGN KEY", "UNIQUE", "CHECK", "REFERENCES", "CONSTRAINT")
 
 
@@ -57,17 +56,17 @@ _END = "the end"
 
 class _Token(NamedTuple):
     text: str
-    word: str  # in upper case; empty for strings and for names in backticks
+    word: str  # in upper case; empty for strings and quoted names
     kind: str
     start: int
     end: int
 
 
 def _tokens(text: str) -> list[_Token]:
-    # In parentheses no word is taken for a command, and the newline ends a comment on the last line.
+    # In parentheses no word is parsed as a command, and the newline ends a comment on the last line.
     _, *tokens, last = Dialect.get_or_raise("spark").tokenize(f"({text}\n)")
     if last.start != len(text) + 2:
-        raise SqlglotError("a comment is left open")
+        raise SqlglotError("a comment is not closed")
     found = [_Token(t.text, t.text.upper(), t.token_type.name, t.start - 1, t.end) for t in tokens]
     quoted = ("IDENTIFIER", "STRING")
     return [
@@ -86,33 +85,34 @@ def _is_expression(text: str) -> bool:
 class Ddl:
     """A column list in Spark's DDL.
 
-    Read from sqlglot's tokens rather than its trees: tokens know where they stand, and the expressions of
-    DEFAULT and GENERATED have to be kept as they were written.
+    The parser uses sqlglot's tokens, not its trees: tokens have positions, and the expressions of DEFAULT and GENERATED
+    are stored as they are written.
     """
 
     def __init__(self, text: str, table: str | None) -> None:
-        self.text, self.table, self.at = text, table, 0
+        self.text, self.table, self.index = text, table, 0
         try:
             self.tokens = _tokens(text)
         except SqlglotError:
-            raise invalid(f"DDL: is a quote or a comment left open? {text[:120]!r}", table, text) from None
+            raise invalid(f"DDL: a quote or a comment is not closed: {text[:120]!r}", table, text) from None
 
     def columns(self) -> list[Json]:
+        """Return the columns as Delta's JSON fields."""
         fields = self._list(lambda: self._column("")) if len(self.tokens) > 1 else []
         self._expect(_END)
         return fields
 
     def _peek(self, offset: int = 0) -> _Token:
-        return self.tokens[min(self.at + offset, len(self.tokens) - 1)]
+        return self.tokens[min(self.index + offset, len(self.tokens) - 1)]
 
     def _take(self) -> _Token:
-        self.at += 1
-        return self.tokens[self.at - 1]
+        self.index += 1
+        return self.tokens[self.index - 1]
 
     def _accept(self, *words: str) -> bool:
-        found = all(self._peek(offset).word == word for offset, word in enumerate(words))
-        self.at += len(words) * found
-        return found
+        matches = all(self._peek(offset).word == word for offset, word in enumerate(words))
+        self.index += len(words) * matches
+        return matches
 
     def _expect(self, word: str) -> None:
         if not self._accept(word):
@@ -124,17 +124,17 @@ class Ddl:
             items.append(item())
         return items
 
-    def _where(self) -> str:
+    def _position(self) -> str:
         before = self.text[: self._peek().start]
         return f"line {before.count(chr(10)) + 1}, column {len(before) - before.rfind(chr(10))}"
 
-    def _unexpected(self, wanted: str) -> ValidationError:
+    def _unexpected(self, expected: str) -> ValidationError:
         got = _END if self._peek().kind == _END else repr(self._peek().text)
-        return invalid(f"DDL: expected {wanted} at {self._where()}, got {got}", self.table, self.text)
+        return invalid(f"DDL: expected {expected} at {self._position()}, got {got}", self.table, self.text)
 
     def _column(self, path: str) -> Json:
         if not path:
-            self._refuse_table_constraint()
+            self._reject_table_constraint()
         name = self._name()
         self._accept(":")
         type_ = self._type(join_path(path, name))
@@ -153,7 +153,7 @@ class Ddl:
             raise self._unexpected("a column name (in backticks when it is not a plain word)")
         return self._take().text
 
-    def _refuse_table_constraint(self) -> None:
+    def _reject_table_constraint(self) -> None:
         word, following, third = (self._peek(offset).word for offset in range(3))
         named = word == "CONSTRAINT" and third in _CONSTRAINTS
         keyed = word in ("PRIMARY KEY", "FOREIGN KEY")
@@ -161,13 +161,13 @@ class Ddl:
             raise self._constraint(third if named else word)
 
     def _constraint(self, word: str) -> UnsupportedFeature:
-        hint = "Delta tables have no keys: leave it out, and MERGE on the key columns to keep rows unique"
+        hint = "Delta tables have no keys; leave it out, and use MERGE on the key columns to keep rows unique"
         if word == "CHECK":
-            hint = 'give it to create_table as constraints={"name": "condition"}'
-        return unsupported(f"DDL: {word} at {self._where()} is not supported: {hint}", self.table, word)
+            hint = 'use create_table(constraints={"name": "condition"})'
+        return unsupported(f"DDL: {word} at {self._position()} is not supported: {hint}", self.table, word)
 
     def _clause(self, column: str, *, nested: bool) -> Json:
-        """One clause after a column's type, as field metadata."""
+        """Parse one clause after a column's type into field metadata."""
         word = self._peek().word
         if self._accept("COMMENT"):
             return {"comment": self._string()}
@@ -182,14 +182,14 @@ class Ddl:
         raise self._unexpected("NOT NULL, COMMENT, DEFAULT, GENERATED ALWAYS AS, a comma or the end")
 
     def _generated(self, column: str) -> str:
-        where = self._where()
+        position = self._position()
         by_default = self._accept("GENERATED", "BY", "DEFAULT", "AS")
         if not (by_default or self._accept("GENERATED", "ALWAYS", "AS")):
             raise self._unexpected("GENERATED ALWAYS AS (expression)")
         if by_default or self._peek().word == "IDENTITY":
             raise unsupported(
-                f"DDL: the IDENTITY column {column!r} at {where} is not supported: number the rows in the "
-                f"job that writes them, or use a uuid",
+                f"DDL: the IDENTITY column {column!r} at {position} is not supported: generate the numbers in the "
+                f"job that writes the rows, or use a UUID",
                 self.table,
                 "identityColumns",
             )
@@ -204,13 +204,13 @@ class Ddl:
         return not_null or word in (",", _END, "COMMENT", "GENERATED", *_CONSTRAINTS)
 
     def _expression(self, column: str, ended: Callable[[], bool]) -> str:
-        """The text of a SQL expression up to where it ends outside parentheses."""
-        where, start, depth = self._where(), self.at, 0
+        """Return the text of a SQL expression up to its end outside parentheses."""
+        position, start, depth = self._position(), self.index, 0
         while self._peek().kind != _END and (depth or not ended()):
             depth += {"(": 1, ")": -1}.get(self._take().word, 0)
-        text = self.text[self.tokens[start].start : self.tokens[self.at - 1].end]
+        text = self.text[self.tokens[start].start : self.tokens[self.index - 1].end]
         if not _is_expression(text):
-            problem = f"DDL: column {column!r} lacks a SQL expression at {where}, got {text!r}"
+            problem = f"DDL: column {column!r}: expected a SQL expression at {position}, got {text!r}"
             raise invalid(problem, self.table, text)
         return text
 
@@ -220,10 +220,10 @@ class Ddl:
         last = self._take()
         text = last.text
         while self._peek().kind == "STRING":
-            # 'it''s' comes as two strings that touch.
-            touching = self._peek().start == last.end
+            # The tokens of 'it''s' are two adjacent strings.
+            adjacent = self._peek().start == last.end
             last = self._take()
-            text += ("'" if touching else "") + last.text
+            text += ("'" if adjacent else "") + last.text
         return text
 
     def _type(self, path: str) -> DeltaType:
@@ -240,10 +240,10 @@ class Ddl:
         raise self._unknown_type(word, path)
 
     def _unknown_type(self, word: str, path: str) -> ValidationError | UnsupportedFeature:
-        if word in _DDL_REFUSED:
+        if word in _DDL_UNSUPPORTED:
             return unsupported(
-                f"DDL: column {path!r} at {self._where()} is of type {word}, which this release of deltasql "
-                f"does not know: store it as STRING or BINARY",
+                f"DDL: column {path!r} at {self._position()} has type {word}, which this release of deltasql "
+                f"does not support: store it as STRING or BINARY",
                 self.table,
                 word.lower(),
             )
@@ -264,18 +264,18 @@ class Ddl:
         return int(self._take().text)
 
     def _decimal(self) -> str:
-        where, word = self._where(), self._take().text
+        position, word = self._position(), self._take().text
         numbers = self._numbers() or [10]
         if len(numbers) > 2:
-            raise invalid(f"DDL: {word} at {where} is {word}(precision, scale)", self.table, word)
+            raise invalid(f"DDL: {word} at {position} must be {word}(precision, scale)", self.table, word)
         return f"decimal({numbers[0]},{numbers[1] if len(numbers) == 2 else 0})"
 
     def _char(self) -> str:
-        where, word = self._where(), self._take().word
+        position, word = self._position(), self._take().word
         length = self._numbers()
         if len(length) != 1:
             raise invalid(
-                f"DDL: {word} at {where} takes a length, as in {word}(10): without a limit it is STRING",
+                f"DDL: {word} at {position} must have a length, as in {word}(10): without a limit use STRING",
                 self.table,
                 word,
             )

@@ -1,7 +1,6 @@
-"""Do rows of one schema fit a table of another, and what is the table's schema once they are written?
+"""Matching of the columns of written rows with the columns of a table.
 
-Columns are matched by name whatever their case and order. What does not fit is told all at once, so that a user mends
-it in one go.
+Columns are matched by name, ignoring case and order. An error lists all columns that do not fit.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ GENERATED = "delta.generationExpression"
 DEFAULT = "CURRENT_DEFAULT"
 
 _INTEGERS = {"byte": 3, "short": 5, "integer": 10, "long": 19}
-"""The integers from narrow to wide, with the decimal digits that each needs."""
+"""The integer types from narrow to wide, with the decimal digits that each needs."""
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
 _NUMBER = re.compile(r"byte|short|integer|long|float|double|decimal(\(.*\))?")
 _TIMES = {"date", "timestamp", "timestamp_ntz"}
@@ -28,28 +27,38 @@ _EXACT = {"float": {"byte", "short"}, "double": {"byte", "short", "integer", "fl
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """How given columns become a table's."""
+    """How the columns of written rows fit a table."""
 
     schema: Json
-    """The table's schema with the columns that were added to it."""
+    """The schema of the table, with the columns that the rows add."""
     sources: Mapping[str, str]
-    """The given column of each column of the table that has one."""
+    """The given column of each column of the table, if one is given."""
     narrowed: tuple[str, ...] = ()
-    """Columns whose given type is wider: each value must be looked at."""
+    """Columns whose given type is wider: each value must be checked."""
     assigned: tuple[str, ...] = ()
-    """Columns that take values of another type by a cast: each must be one that the column can hold."""
+    """Columns whose values are cast from another type: each value must be checked."""
     added: tuple[str, ...] = ()
-    """Columns, nested ones included, that the table did not have."""
+    """Columns, nested ones included, that the rows add to the table."""
 
     @property
     def absent(self) -> list[Json]:
-        """The fields that no given column fills."""
+        """Return the fields of the table without a given column."""
         return [f for f in self.schema["fields"] if f["name"] not in self.sources]
 
 
 def fit(given: Json, table: Json, *, name: str, merge: bool = False, assign: bool = False) -> Fit:
-    """Match the columns of some rows with a table's; raises with every difference if they do not fit. `assign` takes
-    what SQL casts when it is assigned: numbers, times and texts of other types."""
+    """Match the columns of written rows with the columns of a table.
+
+    Args:
+        given: The schema of the rows.
+        table: The schema of the table.
+        name: The name of the table, for errors.
+        merge: Whether new columns are added to the table.
+        assign: Whether values are cast as SQL casts assigned values: numbers, times and texts of other types.
+
+    Raises:
+        ValidationError: The rows do not fit; the text lists every problem.
+    """
     matching = _Matching(merge, assign)
     fields = matching.struct(given["fields"], table["fields"], "")
     if matching.problems:
@@ -71,40 +80,42 @@ class _Matching:
     added: list[str] = field(default_factory=list)
 
     def struct(self, given: list[Json], table: list[Json], path: str) -> list[Json]:
-        """The fields of a struct, or of the table, once rows with the given ones are in it."""
-        found: dict[str, Json] = {}
+        """Return the fields of a struct or of the table after rows with the given fields are written."""
+        by_name: dict[str, Json] = {}
         for one in given:
-            twin = found.setdefault(one["name"].lower(), one)
+            twin = by_name.setdefault(one["name"].lower(), one)
             if twin is not one:
                 names = f"{join_path(path, twin['name'])!r} and {join_path(path, one['name'])!r}"
-                self.problems.append(f"the columns {names} differ at most in case: rename one")
-        fields = [self._field(found.pop(f["name"].lower(), None), f, path) for f in table]
-        return fields + [self._new(one, table, path) for one in found.values()]
+                self.problems.append(f"columns {names} differ at most in case: rename one")
+        fields = [self._field(by_name.pop(f["name"].lower(), None), f, path) for f in table]
+        return fields + [self._new(one, table, path) for one in by_name.values()]
 
     def _field(self, given: Json | None, table: Json, path: str) -> Json:
-        place = join_path(path, table["name"])
+        column = join_path(path, table["name"])
         if given is None:
             filled = not path and {GENERATED, DEFAULT} & (table.get("metadata") or {}).keys()
             if not table.get("nullable", True) and not filled:
-                self.problems.append(f"column {place!r} is missing, and NOT NULL in the table")
+                self.problems.append(f"column {column!r} is missing, but NOT NULL in the table")
             return table
-        return {**table, "type": self.type(given["type"], table["type"], place)}
+        return {**table, "type": self.type(given["type"], table["type"], column)}
 
     def _new(self, given: Json, table: list[Json], path: str) -> Json:
-        place = join_path(path, given["name"])
+        column = join_path(path, given["name"])
         if not self.merge:
             hint = did_you_mean(given["name"], [f["name"] for f in table])
             self.problems.append(
-                f"column {place!r} ({shown(given['type'])}) is not in the table{hint}: "
+                f"column {column!r} ({type_text(given['type'])}) is not in the table{hint}: "
                 f"leave it out, or add it to the table with merge_schema=True"
             )
         elif _has_void(given["type"]):
-            self.problems.append(f"column {place!r} is new and has no type, only nulls: cast it to one")
-        self.added.append(place)
+            self.problems.append(
+                f"column {column!r} is new and has no type, because it contains only nulls: cast it to a type"
+            )
+        self.added.append(column)
         return {"name": given["name"], "type": nullable(given["type"]), "nullable": True, "metadata": {}}
 
     def type(self, given: DeltaType, table: DeltaType, path: str) -> DeltaType:
-        """The table's type, with what a nested one gained; what does not fit is noted."""
+        """Return the type of the table with added nested fields; record types that do not fit as problems."""
         if isinstance(given, str) or isinstance(table, str) or given["type"] != table["type"]:
             self._primitive(given, table, path)
             return table
@@ -125,11 +136,11 @@ class _Matching:
                 self.narrowed.append(path)
                 return
         if given not in ("void", "null"):
-            self.problems.append(f"column {path!r} is {shown(given)}, and {shown(table)} in the table")
+            self.problems.append(f"column {path!r} is {type_text(given)}, but {type_text(table)} in the table")
 
 
 def _holds(wide: str, narrow: str) -> bool:
-    """Does one type have every value of another, exactly?"""
+    """Return whether a type holds every value of another type exactly."""
     if wide == narrow or narrow in ("void", "null") or narrow in _EXACT.get(wide, ()):
         return True
     if wide in _INTEGERS and narrow in _INTEGERS:
@@ -140,28 +151,28 @@ def _holds(wide: str, narrow: str) -> bool:
 
 
 def _may_hold(wide: str, narrow: str) -> bool:
-    """Might one type have the values that are there of another?"""
+    """Return whether a type may hold some values of another type exactly."""
     exact = (_INTEGERS.keys() | {t for t in (wide, narrow) if _DECIMAL.fullmatch(t)}).__contains__
     return exact(wide) and exact(narrow)
 
 
-def assignable(given: str, wanted: str) -> bool:
-    """Does SQL cast values of one type when a column of another takes them?"""
-    if wanted == "string" or given == "string":
-        return "binary" not in (given, wanted)
+def assignable(given: str, target: str) -> bool:
+    """Return whether SQL casts values of a type when they are assigned to a column of another type."""
+    if target == "string" or given == "string":
+        return "binary" not in (given, target)
     if _NUMBER.fullmatch(given):
-        return _NUMBER.fullmatch(wanted) is not None
-    return given in _TIMES and wanted in _TIMES
+        return _NUMBER.fullmatch(target) is not None
+    return given in _TIMES and target in _TIMES
 
 
 def _digits(type_: str) -> tuple[int, int]:
-    """How many digits a decimal has before the point and after it."""
+    """Return the digits of a decimal type before and after the point; -1 for other types."""
     match = _DECIMAL.fullmatch(type_)
     return (int(match[1]) - int(match[2]), int(match[2])) if match else (-1, -1)
 
 
 def nullable(type_: DeltaType) -> DeltaType:
-    """A type whose every part may be null: what a new column is, whatever the rows at hand hold."""
+    """Return a type with all parts nullable, which is the type of a new column."""
     if isinstance(type_, str):
         return type_
     if type_["type"] == "struct":
@@ -178,25 +189,25 @@ def _has_void(type_: DeltaType) -> bool:
     return any(map(_has_void, [*children, *(v for k, v in type_.items() if k.endswith("Type"))]))
 
 
-def shown(type_: DeltaType) -> str:
-    """A type as a user writes it."""
+def type_text(type_: DeltaType) -> str:
+    """Return a type as users write it, for errors."""
     if isinstance(type_, str):
         return type_
     if type_["type"] == "struct":
-        fields = [f"{f['name']}: {shown(f['type'])}" for f in type_["fields"]]
+        fields = [f"{f['name']}: {type_text(f['type'])}" for f in type_["fields"]]
         return f"struct<{', '.join(fields)}>"
-    inner = [shown(type_[f"{part}Type"]) for part in ("element", "key", "value") if f"{part}Type" in type_]
+    inner = [type_text(type_[f"{part}Type"]) for part in ("element", "key", "value") if f"{part}Type" in type_]
     return f"{type_['type']}<{', '.join(inner)}>"
 
 
 def with_columns(schema_string: str, columns: Mapping[str, str]) -> str:
-    """A schema with more columns behind its own: their names and types, in Delta's words."""
+    """Return a schemaString with more columns at the end, given as Delta types by name."""
     struct = parse_struct(schema_string)
     more = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in columns.items()]
     return json.dumps({**struct, "fields": [*struct["fields"], *more]})
 
 
 def parse_struct(schema_string: str) -> Json:
-    """The JSON of a schemaString that the log holds."""
+    """Return the JSON of a schemaString of the log, without checking it again."""
     struct: Json = json.loads(schema_string)
     return struct

@@ -22,17 +22,17 @@ _ILLEGAL_IN_NAME = re.compile(r"[ ,;{}()\n\t=]")
 
 
 def schema_types(schema_string: str) -> set[str]:
-    """The names of the primitive types used anywhere, decimals without their precision."""
+    """Return the names of all primitive types, decimals without their precision."""
     return {name.partition("(")[0] for name in primitive_types(parse_schema(schema_string))}
 
 
 def schema_metadata_keys(schema_string: str) -> set[str]:
-    """The keys of field metadata used anywhere: some of them switch table features on."""
+    """Return all keys of field metadata. Some of them need table features."""
     return {key for field in all_fields(parse_schema(schema_string)) for key in field.get("metadata") or ()}
 
 
 def has_required_fields(schema_string: str) -> bool:
-    """Is there a field that must not be null?"""
+    """Return whether any field is NOT NULL."""
     return any(not field.get("nullable", True) for field in all_fields(parse_schema(schema_string)))
 
 
@@ -40,7 +40,7 @@ def has_required_fields(schema_string: str) -> bool:
 
 
 def changed_types(before: str, after: str) -> list[str]:
-    """The columns, nested ones included, that two schemas share and give different types: what each was and became."""
+    """Describe the columns, nested ones included, whose types differ between two schemas."""
     return list(_changed("", parse_schema(before), parse_schema(after)))
 
 
@@ -56,7 +56,7 @@ def _changed(path: str, before: DeltaType, after: DeltaType) -> Iterator[str]:
 
 
 def dropped_columns(before: str, after: str) -> list[str]:
-    """The columns, nested ones included, that the first of two schemas has and the second has not."""
+    """Return the columns, nested ones included, that only the first of two schemas has."""
     return list(_dropped("", parse_schema(before), parse_schema(after)))
 
 
@@ -70,7 +70,7 @@ def _dropped(path: str, before: DeltaType, after: DeltaType) -> Iterator[str]:
 
 
 def tightened(before: str, after: str) -> list[str]:
-    """The columns, fields of structs included, that may be null in the first of two schemas and not in the second."""
+    """Return the columns, fields of structs included, that are NOT NULL only in the second of two schemas."""
     return list(_tightened("", parse_schema(before), parse_schema(after)))
 
 
@@ -80,11 +80,11 @@ def _tightened(path: str, before: DeltaType, after: DeltaType) -> Iterator[str]:
     known = {field["name"].lower(): field for field in before.get("fields", ())}
     for field in after.get("fields", ()):
         was = known.get(field["name"].lower())
-        place = join_path(path, field["name"])
+        column = join_path(path, field["name"])
         if not field.get("nullable", True) and (was is None or was.get("nullable", True)):
-            yield place
+            yield column
         if was is not None:
-            yield from _tightened(place, was["type"], field["type"])
+            yield from _tightened(column, was["type"], field["type"])
 
 
 def _kind(type_: DeltaType) -> str:
@@ -95,21 +95,20 @@ def _kind(type_: DeltaType) -> str:
 
 
 def validate_schema(schema_string: str, partition_columns: Sequence[str], table: str) -> None:
-    """Refuse a schema, or a partitioning of it, that Delta readers would refuse."""
+    """Raise if Delta readers would reject a schema or its partition columns."""
     struct = parse_schema(schema_string, table)
     if not struct["fields"]:
-        raise invalid("a table needs at least one column", table, schema_string)
+        raise invalid("a table must have at least one column", table, schema_string)
     _check_names(struct, "", table)
     _check_partitioning(struct, partition_columns, table)
 
 
-def refuse_unchecked(schema_string: str, table: str) -> None:
-    """NOT NULL of a field inside an array or a map is checked by no writer, Delta's included, which then refuse to
-    write: so no table is made with one."""
+def reject_unchecked_not_null(schema_string: str, table: str) -> None:
+    """Raise if a field inside an array or a map is NOT NULL: no writer checks it, and Delta's writer rejects it."""
     for path in _unchecked(parse_schema(schema_string, table), "", collected=False):
         raise invalid(
-            f"field {path!r} is NOT NULL inside an array or a map, which nothing checks: leave NOT NULL out, or add a "
-            f"CHECK constraint",
+            f"field {path!r}: NOT NULL is not supported inside an array or a map: leave NOT NULL out, or add a CHECK "
+            f"constraint",
             table,
             path,
         )
@@ -128,30 +127,30 @@ def _unchecked(type_: DeltaType, path: str, *, collected: bool) -> Iterator[str]
 
 
 def _check_names(type_: DeltaType, path: str, table: str) -> None:
-    seen: dict[str, str] = {}
+    names: dict[str, str] = {}
     for field in [] if isinstance(type_, str) else type_.get("fields", ()):
         name = field["name"]
         _check_name(name, path, field.get("metadata") or {}, table)
-        if name.lower() in seen:
-            twin = join_path(path, seen[name.lower()])
+        if name.lower() in names:
+            twin = join_path(path, names[name.lower()])
             raise invalid(
-                f"the columns {twin!r} and {join_path(path, name)!r} differ at most in case: "
-                f"Delta column names ignore case, so rename one",
+                f"columns {twin!r} and {join_path(path, name)!r} differ at most in case: "
+                f"column names are not case-sensitive, so rename one",
                 table,
                 name,
             )
-        seen[name.lower()] = name
+        names[name.lower()] = name
     for name, child in child_types(type_):
         _check_names(child, join_path(path, name), table)
 
 
 def _check_name(name: str, path: str, metadata: Json, table: str) -> None:
     if not name:
-        raise invalid(f"a column{f' inside {path!r}' if path else ''} has an empty name: give it one", table, name)
+        raise invalid(f"a column{f' inside {path!r}' if path else ''} has an empty name: give it a name", table, name)
     if _ILLEGAL_IN_NAME.search(name) and PHYSICAL_NAME not in metadata:
         raise invalid(
-            f"column {join_path(path, name)!r}: a column name in a Delta table cannot hold any of "
-            f"' ,;{{}}()\\n\\t=': call it {_ILLEGAL_IN_NAME.sub('_', name).strip('_') or 'column'!r}",
+            f"column {join_path(path, name)!r}: a column name must not contain any of "
+            f"' ,;{{}}()\\n\\t=': name it {_ILLEGAL_IN_NAME.sub('_', name).strip('_') or 'column'!r}",
             table,
             name,
         )
@@ -166,6 +165,8 @@ def _check_partitioning(struct: Json, partition_columns: Sequence[str], table: s
             raise invalid(f"partition column {name!r} is given twice", table, name)
         if isinstance(types[name], dict):
             kind = types[name]["type"]
-            raise invalid(f"partition column {name!r} is of type {kind}: partition by a simple type", table, name)
+            raise invalid(f"partition column {name!r} has type {kind}: partition by a primitive type", table, name)
     if len(partition_columns) == len(types):
-        raise invalid("every column is a partition column: leave at least one for the files to hold", table, None)
+        raise invalid(
+            "every column is a partition column: at least one column must be stored in the files", table, None
+        )

@@ -1,8 +1,8 @@
 """Delta's statistics JSON as typed bounds, vectorised over many files.
 
-Owns what the JSON means: which key names a column, how far a written bound may lie from the true one, and
-that a value which cannot be read is unknown while its neighbours stay exact. A bound is never narrower than
-the one that was written; a writer whose statistics are wrong (a maximum that ignores NaN rows) is trusted.
+A bound is never narrower than the one that was written, and as much wider as the writer may have rounded. A value that
+cannot be parsed is unknown; the values next to it stay exact. Wrong statistics of a writer (a maximum that ignores NaN)
+are trusted.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _TYPE_CHANGES = b"delta.typeChanges"
 
 @dataclass(frozen=True, slots=True)
 class _Leaf:
-    """A column as the JSON has it: the keys that lead to it, the type that its bounds were printed from."""
+    """A leaf column in the JSON: its path of keys, and the type that its bounds were printed from."""
 
     keys: ColumnPath
     type: pa.DataType
@@ -85,7 +85,7 @@ class _Leaf:
 def parse_stats(
     texts: pa.Array | pa.ChunkedArray, schema: pa.Schema, columns: Collection[ColumnPath]
 ) -> dict[ColumnPath, Bounds]:
-    """The bounds of the wanted leaf columns from each file's `stats`; null means that a file has none."""
+    """Return the bounds of leaf columns from the `stats` of each file; null stands for a file without statistics."""
     known = {tuple(field.name for field in chain): _leaf(chain) for chain in leaf_fields(schema)}
     leaves = {path: known[path] for path in columns}
     if not leaves or not len(texts):
@@ -101,7 +101,7 @@ def _leaf(chain: tuple[pa.Field, ...]) -> _Leaf:
 
 
 def _physical_name(field: pa.Field) -> str:
-    """The key of a column under column mapping, where a renamed column keeps its old one."""
+    """Return the key of a column: with column mapping, a renamed column keeps its first key."""
     text = (field.metadata or {}).get(_PHYSICAL_NAME)
     if text is None:
         return str(field.name)
@@ -112,7 +112,7 @@ def _physical_name(field: pa.Field) -> str:
 
 
 def _stats_type(leaves: Iterable[_Leaf]) -> pa.StructType:
-    """The part of the statistics that these leaves need."""
+    """Return the Arrow type of the part of the statistics that these leaves need."""
     ordered = _nested({leaf.keys: leaf.json_type for leaf in leaves if leaf.json_type != UNORDERED})
     counts = _nested({leaf.keys: INT for leaf in leaves})
     parts = {"numRecords": INT, "tightBounds": BOOL, "nullCount": counts}
@@ -140,7 +140,7 @@ def _read(texts: pa.Array | pa.ChunkedArray, type: pa.StructType) -> pa.ChunkedA
 def _by_halves(
     values: pa.Array, fast: Callable[[pa.Array], pa.Array | None], slow: Callable[[pa.Array], pa.Array]
 ) -> list[pa.Array]:
-    """Pieces of the result: `fast` (None if any value is bad) on all but the neighbours of bad values."""
+    """Return the result in pieces: `fast`, which returns None if any value is bad, except near bad values."""
     found = fast(values)
     if found is None and len(values) > _SLOW_ROWS:
         half = len(values) // 2
@@ -149,7 +149,7 @@ def _by_halves(
 
 
 def _read_at_once(texts: pa.Array, type: pa.StructType) -> pa.Array | None:
-    """Each text in an object of its own line: malformed texts cannot pass for others and shift the rows."""
+    """Parse each text inside an object on a separate line, so that malformed texts cannot shift rows."""
     lines = pc.binary_join_element_wise(_OPEN, texts.fill_null(_NO_STATS), _CLOSE, _NOTHING)
     longest = pc.max(pc.binary_length(lines)).as_py()
     try:
@@ -166,7 +166,7 @@ def _read_at_once(texts: pa.Array, type: pa.StructType) -> pa.Array | None:
 
 
 def _joined(lines: pa.StringArray) -> pa.Buffer:
-    """The texts of a fresh array lie one behind the other."""
+    """Return the bytes of all texts: those of a new array are contiguous."""
     _, offsets, data = lines.buffers()
     return data.slice(0, int(np.frombuffer(offsets, np.int32)[len(lines)]))
 
@@ -184,7 +184,7 @@ def _loads(text: str | None) -> Any:
 
 
 def _cleaner(type: pa.DataType) -> Callable[[Any], Any]:
-    """A function that gives back a JSON value of the type, and null for any other."""
+    """Return a function that returns a JSON value if it has the type, else None."""
     if not pa.types.is_struct(type):
         return _CLEANERS[type]
     inner = [(field.name, _cleaner(field.type)) for field in type]
@@ -216,7 +216,7 @@ _CLEANERS: dict[pa.DataType, Callable[[Any], Any]] = {
 
 
 def _is_utf8(text: str) -> bool:
-    """Escapes in JSON can make half a surrogate pair."""
+    """Return whether a text can be encoded: escapes in JSON can produce half a surrogate pair."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -247,14 +247,14 @@ def _without(bad: pa.BooleanArray, values: pa.Array) -> pa.Array:
 
 
 def _all_null(nulls: pa.Array, records: pa.Array, tight: pa.Array) -> pa.BooleanArray:
-    """With loose bounds (deleted rows) a count other than none and all says nothing."""
+    """Return whether all values are null; unknown for loose bounds (deleted rows) with some nulls."""
     equal = pc.equal(nulls, records)
     loose = pc.and_(pc.fill_null(pc.invert(tight), _FALSE), pc.not_equal(nulls, _ZERO))
     return _without(pc.and_(pc.fill_null(loose, _FALSE), pc.fill_null(pc.invert(equal), _FALSE)), equal)
 
 
 def _typed(raw: pa.Array, type: pa.DataType, *, upper: bool) -> pa.Array:
-    """JSON values as bounds of the column's type, widened by what the writer may have rounded away."""
+    """Return JSON values as bounds of the column's type, widened by the writer's possible rounding."""
     target = bounds_type(type)
     if target == DOUBLE:
         finite = _without(pc.fill_null(pc.invert(pc.is_finite(raw)), _FALSE), raw)
@@ -269,7 +269,7 @@ def _typed(raw: pa.Array, type: pa.DataType, *, upper: bool) -> pa.Array:
 def _temporal(texts: pa.Array, type: pa.DataType, *, upper: bool) -> pa.Array:
     pieces = _by_halves(texts, lambda t: _cast(t, type), lambda t: _parse(t, type, upper=upper))
     values = pa.concat_arrays(pieces)
-    # Timestamps are cut down to milliseconds, minima and maxima alike.
+    # Writers truncate timestamps to milliseconds, in minima and maxima alike.
     return pc.add(values, _MILLISECOND) if upper and type != DATE else values
 
 
@@ -306,9 +306,9 @@ def _parse_one(text: str, type: pa.DataType, upper: bool) -> int | None:
 
 
 def _decimals(raw: pa.Array, type: pa.Decimal128Type, *, upper: bool) -> pa.Array:
-    """The multiple of the scale's unit next to the double, by as much as the double may be wrong.
+    """Return the multiples of the scale's unit next to the doubles, widened by the possible error of a double.
 
-    Exact up to 14 digits. Read exactly, a long decimal would not be safer: the writer may have cut it.
+    Exact up to 14 digits. Parsing long decimals exactly would not be safer: the writer may have truncated them.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         units = raw.to_numpy(zero_copy_only=False) * 10.0**type.scale

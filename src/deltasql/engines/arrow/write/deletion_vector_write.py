@@ -14,7 +14,7 @@ from deltasql.engines.arrow.read.deletion_vector_read import bitmaps, descriptor
 from deltasql.engines.arrow.write.file_writer import FilePlan
 from deltasql.errors import StorageError
 from deltasql.protocol.actions import Add, DeletionVector
-from deltasql.protocol.deletion_vectors import MOST_INLINE, VectorFile, cardinality_of, encode, inline
+from deltasql.protocol.deletion_vectors import MAX_INLINE_BYTES, VectorFile, cardinality_of, encode, inline
 from deltasql.protocol.statistics import num_records
 from deltasql.protocol.table_changes import Snapshot
 from deltasql.storage import Directory
@@ -82,7 +82,7 @@ def write_vectors(snapshot: Snapshot, vectors: Mapping[int, tuple[bytes, int]], 
     directory = Directory(snapshot.location, plan.options)
     result, file = RewriteResult(), VectorFile()
     for index, (data, cardinality) in vectors.items():
-        if len(data) <= MOST_INLINE:
+        if len(data) <= MAX_INLINE_BYTES:
             vector = inline(data, cardinality)
         else:
             if file.size > _FILE_BYTES:

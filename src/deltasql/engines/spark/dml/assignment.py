@@ -11,7 +11,7 @@ from deltasql.engines.spark.row_shape import alike, ddl, rounds, shaped
 from deltasql.errors import ValidationError
 from deltasql.protocol.constraints import quoted
 from deltasql.protocol.schema import DeltaType, Json, struct_type
-from deltasql.protocol.schema_fit import assignable, fit, shown
+from deltasql.protocol.schema_fit import assignable, fit, type_text
 
 _PROBLEM = "__deltasql_problem"
 
@@ -37,7 +37,7 @@ def assigned(value: Column, given: DeltaType, field: Json, table: str) -> tuple[
     lost = cast.isNull()
     if wanted == "float":
         lost = lost | ((F.abs(cast) == float("inf")) & (F.abs(value.try_cast("double")) != float("inf")))
-    text = F.concat(F.lit(f"column {name!r} is {shown(wanted)} and cannot hold "), value.cast("string"))
+    text = F.concat(F.lit(f"column {name!r} is {type_text(wanted)} and cannot hold "), value.cast("string"))
     return cast, F.when(value.isNotNull() & lost, text)
 
 
@@ -61,7 +61,7 @@ def typed_rows(frame: DataFrame, fields: Sequence[Json], table: str) -> DataFram
 
 def _refused(table: str, name: str, given: DeltaType, wanted: DeltaType) -> ValidationError:
     return ValidationError(
-        f"table {table}: column {name!r} is {shown(wanted)}, and the value for it is {shown(given)}: cast it",
+        f"table {table}: column {name!r} is {type_text(wanted)}, and the value for it is {type_text(given)}: cast it",
         table=table,
         value=name,
     )
