@@ -6,6 +6,7 @@ from pathlib import Path
 
 from .command_line import cli_page
 from .configuration import configuration_page
+from .python_api import python_api_page
 from .sql_reference import sql_page
 
 REFERENCE = Path(__file__).parents[1] / "reference"
@@ -16,5 +17,6 @@ def pages() -> dict[str, str]:
     return {
         "cli.md": cli_page(),
         "configuration.md": configuration_page(),
+        "python-api.md": python_api_page(),
         "sql.md": sql_page(),
     }
