@@ -78,14 +78,14 @@ def run(lake: deltasql.Lake, table: deltasql.Table, rounds: int = 5) -> list[Res
 
 def forget(lake: deltasql.Lake) -> None:
     """Clear the caches."""
-    lake.store._snapshots._cache.clear()
-    lake.store._snapshots._asked.clear()
+    lake.store._file_lists._cache.clear()
+    lake.store._file_lists._asked.clear()
 
 
 def _refresh(lake: deltasql.Lake, table: deltasql.Table) -> float:
     """Return the time to refresh a cached snapshot after another writer commits one file."""
     table.files(where=COLUMN)
-    snapshots = lake.store._snapshots
+    snapshots = lake.store._file_lists
     spent = []
     for _ in range(11):
         with lake.begin() as tx:
@@ -115,7 +115,7 @@ if __name__ == "__main__":
 
     with deltasql.connect(sys.argv[1]) as opened:
         handle = opened.table(sys.argv[2])
-        handle.lake.store._snapshots._session.read(lambda s: s.table("arrow_head", table_key=0))
+        handle.lake.store._file_lists._session.read(lambda s: s.table("arrow_head", table_key=0))
         began = time.perf_counter()
         handle.files(where=sys.argv[3] or None)
         print((time.perf_counter() - began) * 1000)

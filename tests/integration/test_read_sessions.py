@@ -12,7 +12,7 @@ import pytest
 import deltasql
 from deltasql.config import Config
 from deltasql.store.database import Database
-from deltasql.store.read import snapshots
+from deltasql.store.read import file_lists
 from deltasql.store.read.arrow_queries import ArrowSession
 from deltasql.store.read.row_queries import RowSession
 from tests.factories import add, paths, remove
@@ -55,7 +55,7 @@ def test_both_sessions_return_the_same_tables(lake: deltasql.Lake, make_table: M
 def test_a_table_that_grows_is_read_on_through_adbc(
     lake: deltasql.Lake, make_table: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(snapshots, "_MOST_FILES_BY_ROW", 2)
+    monkeypatch.setattr(file_lists, "_MAX_FILES_BY_ROW", 2)
     table = make_table()
     for number in range(4):
         with lake.begin() as tx:

@@ -13,7 +13,7 @@ import pytest
 
 import deltasql
 from deltasql import SqlTxnLogReader, SqlTxnLogWriter
-from deltasql.store.read import snapshots
+from deltasql.store.read import file_lists
 from tests.factories import add, paths, remove
 
 Make = Callable[..., deltasql.Table]
@@ -140,7 +140,7 @@ class TestPruning:
         self, lake: deltasql.Lake, make_table: Make, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The cold path over stored bounds, mixed with small commits that have none, and with dead files."""
-        monkeypatch.setattr(snapshots, "_BLOCKS_PAY_FROM", 1)
+        monkeypatch.setattr(file_lists, "_MIN_FILES_FOR_BOUNDS", 1)
         table, chance = make_table(), random.Random(3)
         values: dict[str, int] = {}
         for size in (200, 1, 150, 2, 300):

@@ -34,7 +34,7 @@ from deltasql.lake import connect
 from deltasql.protocol.actions import INSERTED, Metadata
 from deltasql.protocol.table_changes import LoggedCommit
 from deltasql.store import Snapshot
-from deltasql.store.read.live_files import presented
+from deltasql.store.read.live_files import files_of_adds
 
 Offset = dict[str, Any]
 _VERSIONS_AT_ONCE = 100
@@ -179,7 +179,7 @@ class _Planner:
         return tasks_of(part)
 
     def _tasks(self, files: Sequence[Any]) -> list[FilesPartition]:
-        return tasks_of(replace(self._snapshot, files=presented(files, self._snapshot.metadata.partition_columns)))
+        return tasks_of(replace(self._snapshot, files=files_of_adds(files, self._snapshot.metadata.partition_columns)))
 
     def _initial_snapshot(self, version: int) -> Snapshot:
         """Its files in an order that is the same whenever they are read: offsets count them, and outlive the query."""

@@ -289,7 +289,7 @@ class Transaction:
     def _adopt(self, lake: LakeAccess) -> None:
         if self._lake is None:
             self._lake = lake
-            self._txn = MultiTableTransaction(lake.store, point=lake.store.point(), **self._options)
+            self._txn = MultiTableTransaction(lake.store, point=lake.store.current_versions(), **self._options)
         elif self._lake is not lake and self._lake.store.dsn != lake.store.dsn:
             raise UsageError(f"a transaction has one database: it began on {self._lake!r}, this table is in {lake!r}")
 

@@ -51,9 +51,9 @@ from deltasql.protocol.actions import Action, CommitInfo, Metadata, Protocol, fr
 from deltasql.protocol.table_changes import SERIALIZABLE, Changes, NewTable, Reads, TableCommit, TableState
 from deltasql.store import Committed, Snapshot, Store, TransactionHeader
 from deltasql.store.action_rows import file_token
-from deltasql.store.read.live_files import presented
+from deltasql.store.read.file_lists import MetadataChanged
+from deltasql.store.read.live_files import files_of_adds
 from deltasql.store.read.log_reader import parse_where
-from deltasql.store.read.snapshots import Moved
 from deltasql.store.store import in_stage
 
 if TYPE_CHECKING:
@@ -290,19 +290,21 @@ class MultiTableTransaction:
         base = None if state.version < 0 else self._committed_files(state, predicate)
         columns = state.metadata.partition_columns if state.metadata else ()
         if base is None:
-            return presented(changes.adds, columns)
+            return files_of_adds(changes.adds, columns)
         if changes.removes:
             removed = pa.array([r.path for r in changes.removes], base.schema.field("path").type)
             # A replaced deletion vector removes its file's path, too: the new add brings it back.
             base = base.filter(pc.invert(pc.is_in(base["path"], removed)))
-        return pa.concat_tables([base, presented(changes.adds, columns).cast(base.schema)]) if changes.adds else base
+        return (
+            pa.concat_tables([base, files_of_adds(changes.adds, columns).cast(base.schema)]) if changes.adds else base
+        )
 
     def _committed_files(self, state: TableState, predicate: Predicate | None = None) -> pa.Table:
         try:
             found = self._store.files(state, predicate)
             if found.version == state.version:
                 return found.files
-        except Moved:
+        except MetadataChanged:
             _log.debug("table %s has another schema now", state.name)
         return self._store.files_at(state, state.version, predicate)
 

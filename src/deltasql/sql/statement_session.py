@@ -45,7 +45,7 @@ class TransactionSession:
     def find(self, name: str) -> TableState | None:
         """A table by its name, which may be written in any case if there is one such table alone."""
         state = self.txn.find_or_none(name)
-        if state is None and (written := self.store.in_any_case(name)) is not None:
+        if state is None and (written := self.store.find_ignoring_case(name)) is not None:
             state = self.txn.find_or_none(written)
         return state
 

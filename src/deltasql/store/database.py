@@ -1,4 +1,4 @@
-"""Connections: a pool whose sessions carry deltasql's search path and limits, and a few verbs to query with."""
+"""Connections to PostgreSQL: a pool with deltasql's session settings, and functions that run named queries."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ CLOSED = "this lake is closed: open it again with deltasql.connect()"
 
 
 class Connection(psycopg.Connection[DictRow]):
-    """A session that knows which server process serves it, for the day a reply gets lost."""
+    """A connection that knows its server process, to find the outcome of a commit whose reply was lost."""
 
     backend: tuple[int, datetime] = (0, datetime.min)
 
 
 class Database:
-    """One PostgreSQL database: where the log lives."""
+    """The PostgreSQL database with the log."""
 
     def __init__(self, dsn: str, config: Config, *, name: str = "deltasql", on_demand: bool = False) -> None:
         self.dsn = dsn
@@ -67,7 +67,7 @@ class Database:
         self._opening = threading.Lock()
 
     def _configure(self, connection: Connection) -> None:
-        """Note which server process serves a new session, and limit its transactions as a whole (17 and later)."""
+        """Record the server process of a new connection, and set its transaction timeout (PostgreSQL 17 and later)."""
         row = fetch(connection, "backend", {})[0]
         connection.backend = (row["pid"], row["backend_start"])
         if connection.info.server_version >= 170000:
@@ -89,12 +89,12 @@ class Database:
         return self._connect() if first is None or _is_stale(first) else first
 
     def identity(self) -> tuple[Any, ...]:
-        """What tells this database from every other, whichever way it is reached."""
+        """Return the system identifier of the server and the database name, which identify the database."""
         with translated(), psycopg.connect(self.conninfo, autocommit=True) as connection:
             return connection.execute(queries()["identity"]).fetchone() or ()
 
     def close(self) -> None:
-        """Give all connections back to the server."""
+        """Close all connections."""
         if os.getpid() == self._owner:
             self._on_demand = False
             if self._first is not None:
@@ -103,10 +103,10 @@ class Database:
 
     @contextmanager
     def connection(self) -> Iterator[Connection]:
-        """A connection of the pool, in autocommit mode. psycopg's errors pass as they are."""
+        """Yield a connection of the pool, in autocommit mode. Errors of psycopg are not translated."""
         if os.getpid() != self._owner:
             raise UsageError(
-                "this lake was opened in another process, and a connection cannot be shared across fork(): "
+                "this lake was opened in another process, and connections cannot be shared across fork(): "
                 "call deltasql.connect() in this process"
             )
         if self._on_demand:
@@ -128,22 +128,22 @@ class Database:
             self._pool.putconn(connection)
 
     def rows(self, name: str, /, **params: Any) -> list[Row]:
-        """All rows of a named query."""
+        """Return all rows of a named query."""
         with translated(), self.connection() as connection:
             return fetch(connection, name, params)
 
     def row(self, name: str, /, **params: Any) -> Row | None:
-        """The first row of a named query, if there is one."""
+        """Return the first row of a named query, None if there is none."""
         rows = self.rows(name, **params)
         return rows[0] if rows else None
 
     def execute(self, name: str, /, **params: Any) -> int:
-        """Run a named statement; the number of rows it touched."""
+        """Run a named statement, and return the number of rows that it affected."""
         with translated(), self.connection() as connection:
             return connection.execute(queries()[name], params).rowcount
 
     def next_commit_id(self) -> int:
-        """A commit id that nobody else has; one round trip gives 64 of them."""
+        """Return a new commit id. One round trip reserves 64 of them."""
         with self._ids_lock:
             number = next(self._ids, None)
             if number is None:
@@ -156,17 +156,17 @@ class Database:
 
 
 def fetch(connection: Connection, name: str, params: Mapping[str, Any]) -> list[Row]:
-    """All rows of a named query on a connection at hand."""
+    """Return all rows of a named query on a given connection."""
     return connection.execute(queries()[name], params).fetchall()
 
 
 def session_conninfo(dsn: str, config: Config) -> str:
-    """The user's connection string with deltasql's session settings; what the user set wins."""
+    """Return the connection string with deltasql's session settings. Settings of the user take precedence."""
     try:
         given = conninfo_to_dict(dsn)
     except psycopg.ProgrammingError as error:
-        # The string itself stays out: a mistyped keyword may hold the password.
-        raise UsageError(f"this is not a PostgreSQL connection string: {str(error).strip()}") from None
+        # The error must not contain the string, because a mistyped keyword may hold the password.
+        raise UsageError(f"invalid PostgreSQL connection string: {str(error).strip()}") from None
     schema = config["postgres.schema"]
     timeout = milliseconds(config["transaction.timeout"])
     settings = {
@@ -180,18 +180,18 @@ def session_conninfo(dsn: str, config: Config) -> str:
     options = " ".join(f"-c {name}={value}" for name, value in settings.items())
     merged: dict[str, Any] = {**_SESSION_DEFAULTS, **given}
     if "," in f"{merged.get('host') or ''}{merged.get('hostaddr') or ''}":
-        merged.setdefault("target_session_attrs", "read-write")  # of several servers, the one that commits
+        merged.setdefault("target_session_attrs", "read-write")  # of several servers, use the primary
     merged["options"] = f"{options} {given.get('options') or ''}".strip()
     return make_conninfo(**merged)
 
 
 def milliseconds(seconds: float) -> str:
-    """A duration as PostgreSQL's settings want it."""
+    """Return a duration in the format of PostgreSQL's settings."""
     return f"{max(1, round(seconds * 1000))}ms"
 
 
 def _roll_back(connection: Connection) -> None:
-    """Leave no transaction behind; a connection that cannot even do that is given up."""
+    """Roll back the transaction of a connection, or close the connection if that fails."""
     try:
         if not connection.closed:
             connection.rollback()
@@ -200,7 +200,7 @@ def _roll_back(connection: Connection) -> None:
 
 
 def _is_stale(connection: psycopg.Connection[Any]) -> bool:
-    """Has the server hung up while the connection lay in the pool? An idle socket has nothing to read otherwise."""
+    """Return whether the server closed an idle connection. Otherwise an idle socket has nothing to read."""
     if not connection.closed:
         poll = select.poll()
         poll.register(connection.fileno(), select.POLLIN)
@@ -213,7 +213,7 @@ def _is_stale(connection: psycopg.Connection[Any]) -> bool:
 def copy_rows(
     connection: Connection, table: str, columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[Any]]
 ) -> None:
-    """Binary COPY row by row: encoding overlaps the server's work."""
+    """Insert rows with a binary COPY. Rows are sent one by one, so that the server works while they are encoded."""
     names = ", ".join(name for name, _ in columns)
     statement = psycopg.sql.SQL("copy {} ({}) from stdin (format binary)").format(
         psycopg.sql.Identifier(table), psycopg.sql.SQL(names)
@@ -228,7 +228,7 @@ def copy_rows(
 def copy_partition_files(
     connection: Connection, table_key: int, commit_id: int, files: Sequence[tuple[int, Sequence[int]]]
 ) -> None:
-    """Text COPY of whole numbers: encoding an array element by element would cost as much as the files."""
+    """Insert the file ords of partitions with a text COPY, which encodes arrays of numbers faster than a binary one."""
     if not files:
         return
     lines = [f"{table_key}\t{commit_id}\t{key}\t{{{','.join(map(str, ords))}}}\n" for key, ords in files]

@@ -1,4 +1,4 @@
-"""What the log tells about tables and commits, as frozen records."""
+"""Records of tables, commits and transactions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,18 @@ from deltasql.store.action_rows import loads
 
 @dataclass(frozen=True, slots=True)
 class TableInfo:
-    """A table of the lake."""
+    """A table of the lake.
+
+    Attributes:
+        name: The table's full name, `namespace.name`.
+        id: The table's UUID.
+        location: The directory of the table.
+        version: The current version.
+        num_files: The number of live files.
+        created_at: The time when the table was created.
+        committed_at: The time of the last commit.
+        properties: The properties of the table.
+    """
 
     name: str
     id: str
@@ -25,7 +36,7 @@ class TableInfo:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> TableInfo:
-        """From a row of the `tables` query."""
+        """Return the table of a row of the `tables` query."""
         return cls(
             name=f"{row['namespace']}.{row['name']}",
             id=str(row["table_id"]),
@@ -40,7 +51,24 @@ class TableInfo:
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """One commit of a table."""
+    """One commit of a table.
+
+    Attributes:
+        version: The version.
+        timestamp: The time of the commit.
+        operation: The name of the operation, for example `WRITE`.
+        parameters: The parameters of the operation.
+        metrics: The metrics of the operation.
+        committer: The user or application that committed.
+        txn_id: The id of the transaction.
+        message: The message that the caller gave.
+        read_version: The version that the transaction read.
+        isolation_level: The isolation level that the commit was checked with.
+        is_blind_append: Whether the commit only added files without reading the table.
+        num_added_files: The number of files that were added.
+        num_removed_files: The number of files that were removed.
+        commit_info: The whole commitInfo action.
+    """
 
     version: int
     timestamp: datetime
@@ -59,7 +87,7 @@ class HistoryEntry:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> HistoryEntry:
-        """From a row of the `history` query."""
+        """Return the commit of a row of the `history` query."""
         info = loads(row["commit_info"])
         return cls(
             version=row["version"],
@@ -81,20 +109,29 @@ class HistoryEntry:
 
 @dataclass(frozen=True, slots=True)
 class TransactionInfo:
-    """What was committed together."""
+    """A committed transaction.
+
+    Attributes:
+        id: The id of the transaction.
+        timestamp: The time of the commit.
+        author: The author that the caller gave, else the committer.
+        message: The message that the caller gave.
+        versions: The new version of each table, by table name.
+        operations: The operation on each table, by table name.
+        locations: The location of each table, by table name.
+    """
 
     id: str
     timestamp: datetime
     author: str | None
     message: str | None
     versions: Mapping[str, int]
-    """Each table's version, by name."""
     operations: Mapping[str, str]
     locations: Mapping[str, str]
 
     @classmethod
     def of(cls, row: Mapping[str, Any], tables: Sequence[Mapping[str, Any]]) -> TransactionInfo:
-        """From a row of the `transactions` query, and those of its tables."""
+        """Return the transaction of a row of the `transactions` query and the rows of its tables."""
         info = loads(tables[0]["commit_info"]) if tables else {}
         return cls(
             id=str(row["txn_id"]),

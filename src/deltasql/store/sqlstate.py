@@ -1,4 +1,4 @@
-"""PostgreSQL's errors in deltasql's words. SQLSTATE decides the class; the server's text is for people."""
+"""Translate errors of PostgreSQL into errors of deltasql. The SQLSTATE decides the class; the server's text is kept."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ CONSTRAINTS = {
     "dl_add_files_path_key": "a path is in a table once",
     "dl_add_files_size_check": "a file's size is never negative",
     "dl_remove_files_add_key": "a file is removed once",
-    "dl_transactions_manifest": "a manifest is of one transaction",
+    "dl_transactions_manifest": "a manifest belongs to one transaction",
     "dl_mirror_status_check": "a mirror status is PENDING, SUCCESS or FAILED",
 }
-"""What each constraint that a caller can meet stands for."""
+"""The rule behind each constraint that a caller can violate."""
 
 _BY_STATE: dict[str, type[DatabaseError]] = {
     "55P03": CommitTimeout,  # lock_not_available
@@ -49,8 +49,8 @@ _BY_CLASS: dict[str, type[DatabaseError]] = {
     "58": DatabaseUnavailable,  # system error
 }
 _ADVICE = {
-    "40P01": "a deadlock was broken by ending this transaction; run it again",
-    "40001": "the server could not serialise this transaction; run it again",
+    "40P01": "the transaction was rolled back because of a deadlock: retry it",
+    "40001": "the transaction could not be serialised: retry it",
     "42501": "the role lacks a privilege: `deltasql init --roles` creates roles that have what each task needs",
     "42P01": "the deltasql tables are missing: run `deltasql init`",
     "42883": "the deltasql functions are missing: run `deltasql migrate`",
@@ -65,7 +65,7 @@ LOCK_TIMEOUT = "55P03"
 
 
 def is_connection_loss(error: psycopg.Error) -> bool:
-    """Was the connection lost, so that what the server did is unknown?"""
+    """Return whether the connection was lost, so that the outcome is unknown."""
     state = error.sqlstate
     if state is None:
         return isinstance(error, psycopg.OperationalError)
@@ -73,20 +73,20 @@ def is_connection_loss(error: psycopg.Error) -> bool:
 
 
 def is_rejection(error: psycopg.Error) -> bool:
-    """Did the server refuse a statement, and lives on, so that nothing of it was done? Of a server that ends a session
-    instead, or panics, nobody knows what it did before."""
+    """Return whether the server rejected the statement and continues to run, so that the statement had no effect. If
+    the server ended the session or crashed, the outcome is unknown."""
     if error.sqlstate is None:
-        # Raised here, before anything was sent.
+        # psycopg raises these before it sends anything.
         return isinstance(error, psycopg.DataError | psycopg.ProgrammingError | psycopg.NotSupportedError)
     return error.diag.severity_nonlocalized == "ERROR" and not is_connection_loss(error)
 
 
 def translate(error: psycopg.Error) -> DeltaSqlError:
-    """The deltasql error for one of psycopg's."""
+    """Return the deltasql error for an error of psycopg."""
     if isinstance(error, psycopg_pool.PoolTimeout):
         return DatabaseUnavailable(
-            f"no free connection to PostgreSQL in time ({error}): PostgreSQL is unreachable, or every connection "
-            f"of the pool is busy; check the server, or raise pool.size and pool.timeout"
+            f"no connection to PostgreSQL was available in time ({error}): the server is unreachable, or all "
+            f"connections of the pool are in use. Check the server, or raise pool.size and pool.timeout"
         )
     state = error.sqlstate or ""
     if state[:2] == "23":
@@ -98,7 +98,7 @@ def translate(error: psycopg.Error) -> DeltaSqlError:
 
 
 def translate_state(state: str | None, text: str) -> DatabaseError:
-    """The error for a SQLSTATE; without one the server was not reached."""
+    """Return the error for a SQLSTATE. Without one, the server was not reached."""
     advice = _ADVICE.get(state or "")
     message = f"PostgreSQL: {text}" + (f" ({state})" if state else "") + (f": {advice}" if advice else "")
     if not state:
@@ -109,10 +109,10 @@ def translate_state(state: str | None, text: str) -> DatabaseError:
 
 def _constraint(error: psycopg.Error) -> ConstraintViolation:
     name = error.diag.constraint_name or error.diag.column_name or "unnamed"
-    meaning = CONSTRAINTS.get(name, "such a row is written once")
+    meaning = CONSTRAINTS.get(name, "such a row exists only once")
     detail = f" {error.diag.message_detail}" if error.diag.message_detail else ""
     return ConstraintViolation(
-        f"PostgreSQL refused the write: constraint {name} of {error.diag.table_name} says that {meaning}.{detail} "
+        f"PostgreSQL rejected the write: constraint {name} of {error.diag.table_name} says that {meaning}.{detail} "
         f"Nothing was written.",
         constraint=name,
     )
@@ -120,7 +120,7 @@ def _constraint(error: psycopg.Error) -> ConstraintViolation:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Raise psycopg's errors as deltasql's."""
+    """Raise errors of psycopg as errors of deltasql."""
     try:
         yield
     except psycopg.Error as error:

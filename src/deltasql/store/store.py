@@ -1,4 +1,4 @@
-"""The store's verbs in the words of the domain: open, look a table up, commit, read."""
+"""The store: open a database, look up tables, commit to them, and read their logs."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from deltasql.store.database import Database, Row
 from deltasql.store.outbox import Outbox
 from deltasql.store.read.arrow_queries import ArrowSessions
 from deltasql.store.read.file_bounds import BoundsWriter
+from deltasql.store.read.file_lists import FileLists, FilesAt
 from deltasql.store.read.logged_commits import read_commits
-from deltasql.store.read.snapshots import FilesAt, Snapshots
 from deltasql.store.read.table_contents import contents
 from deltasql.store.records import HistoryEntry, TableInfo, TransactionInfo
 from deltasql.store.sqlstate import LOCK_TIMEOUT, translated
@@ -35,25 +35,38 @@ if TYPE_CHECKING:
 
 
 class Store:
-    """The logs of all tables of one database."""
+    """The transaction logs of all tables of a database. `Lake.store` is the store of a lake.
+
+    Args:
+        dsn: The connection string of the database.
+        config: The configuration.
+    """
 
     def __init__(self, dsn: str, config: Config) -> None:
         self.dsn = dsn
         self.config = config
         self._database = Database(dsn, config)
-        self._snapshots = Snapshots(self._database)
+        self._file_lists = FileLists(self._database)
         self._bounds = BoundsWriter(self._database)
-        self._same: dict[str, bool] = {}
+        self._same_database: dict[str, bool] = {}
         self._states: dict[str, TableState] = {}
-        # Publishing has connections of its own: it must never keep a commit waiting for one.
+        # Publishing has a separate pool, so that a commit never waits for its connections.
         self._mirror_database = Database(dsn, config, name="deltasql-mirror", on_demand=True)
         self._sessions = ArrowSessions(self._mirror_database)
         self.outbox = Outbox(self._mirror_database)
         self.publish: Callable[[Sequence[Landed]], Mapping[str, MirrorFailure] | None] | None = None
-        """Called with what has just committed: the mirror's place."""
+        """The commit hook of the mirror, called with the commits that have just landed."""
 
     def open(self, *, initialize: bool = False) -> None:
-        """Connect and check the schema; a database without deltasql tables is set up if asked."""
+        """Connect, and check the schema of the database.
+
+        Args:
+            initialize: Whether to create the deltasql tables if the database has none.
+
+        Raises:
+            DatabaseUnavailable: The server cannot be reached.
+            SchemaOutdated: The database has the schema of another release, or no deltasql tables.
+        """
         self._database.open()
         try:
             if initialize and migrations.level(self._database) == 0:
@@ -64,11 +77,18 @@ class Store:
             raise
 
     def open_unchecked(self) -> None:
-        """Connect, whatever the schema: for `init` and `migrate`."""
+        """Connect without checking the schema, for `deltasql init` and `deltasql migrate`."""
         self._database.open()
 
     def migrate(self) -> list[str]:
-        """Bring the schema up to date; the migrations that were applied."""
+        """Apply the missing migrations.
+
+        Returns:
+            The number and the name of each migration that was applied.
+
+        Raises:
+            SchemaOutdated: The database has the schema of a newer release.
+        """
         return [f"{m.number:04d} {m.name}" for m in migrations.migrate(self._database)]
 
     def create_roles(self) -> None:
@@ -76,23 +96,31 @@ class Store:
         migrations.create_roles(self._database)
 
     def close(self) -> None:
-        """Finish what follows commits in the background, and give every connection back."""
+        """Finish the background work of commits, and close all connections."""
         self.settle()
-        self._snapshots.close()
+        self._file_lists.close()
         self._sessions.close()
         self._mirror_database.close()
         self._database.close()
 
     def is_database(self, dsn: str) -> bool:
-        """Does another connection string lead to this very database?"""
-        if dsn not in self._same:
-            self._same[dsn] = dsn == self.dsn or self._database.identity() == Database(dsn, self.config).identity()
-        return self._same[dsn]
+        """Return whether another connection string leads to this database."""
+        if dsn not in self._same_database:
+            self._same_database[dsn] = (
+                dsn == self.dsn or self._database.identity() == Database(dsn, self.config).identity()
+            )
+        return self._same_database[dsn]
 
     def state(self, table: str | UUID) -> TableState:
-        """A table's head with its metadata and protocol, by id or by name.
+        """Return the current version of a table with its metadata and protocol.
 
-        The metadata of a table that was opened before is kept: one look at the head tells whether it still holds.
+        The metadata is cached; one query on the table's row shows whether it is still current.
+
+        Args:
+            table: The name or id of the table.
+
+        Raises:
+            TableNotFound: The table does not exist.
         """
         known = self._states.get(str(table))
         if known is not None:
@@ -104,7 +132,15 @@ class Store:
         return state
 
     def state_at(self, table: str | UUID, version: int | None = None) -> TableState:
-        """A table's head, with metadata and protocol as of a version."""
+        """Return a table with its metadata and protocol as of a version, the current one if None.
+
+        Args:
+            table: The name or id of the table.
+            version: The version of the metadata and the protocol.
+
+        Raises:
+            TableNotFound: The table does not exist.
+        """
         row = self._database.row("state", version=version, **_key(table))
         if row is None:
             raise TableNotFound(str(table), self._suggest(str(table)))
@@ -120,8 +156,8 @@ class Store:
             shape_version=-1 if row["shape_version"] is None else row["shape_version"],
         )
 
-    def in_any_case(self, name: str) -> str | None:
-        """The name of the one table that is called so if case does not matter."""
+    def find_ignoring_case(self, name: str) -> str | None:
+        """Return the only table with a name, ignoring case, None if there is none or more than one."""
         full = name if "." in name else f"public.{name}"
         found = [row["name"] for row in self._database.rows("names_in_any_case", name=full)]
         return found[0] if len(found) == 1 else None
@@ -130,51 +166,68 @@ class Store:
         names = [next(iter(row.values())) for row in self._database.rows("table_names")]
         return closest_name(name if "." in name else f"public.{name}", names)
 
-    def point(self) -> dict[str, int]:
-        """The version of every table, by its id, all at one moment."""
-        return {str(row["table_id"]): row["current_version"] for row in self._database.rows("point")}
+    def current_versions(self) -> dict[str, int]:
+        """Return the current versions of all tables by id, from one database snapshot."""
+        return {str(row["table_id"]): row["current_version"] for row in self._database.rows("current_versions")}
 
     def tables(self) -> list[TableInfo]:
-        """All tables, by name, at one moment."""
+        """Return all tables, ordered by name."""
         return [TableInfo.of(row) for row in self._database.rows("tables")]
 
     def commit(self, commits: Sequence[TableCommit], txn: TransactionHeader) -> dict[str, Committed]:
-        """Validate every table's part, then commit all of them or none."""
+        """Validate the commits, then commit to all tables or to none.
+
+        Args:
+            commits: The changes of each table.
+            txn: The values that the tables share.
+
+        Returns:
+            The result by table id.
+
+        Raises:
+            ValidationError: The changes of a table are invalid.
+            CommitConflict: Another transaction committed conflicting changes.
+            CommitOutcomeUnknown: The connection was lost, and the server does not tell whether the commit landed.
+        """
         with in_stage("validate"):
-            for part in commits:
-                if not part.is_check:
-                    validate(part.changes, part.state)
-                    for metadata in part.changes.metadata:
-                        self.config.override(metadata.configuration)  # or nobody could read it afterwards
+            for one in commits:
+                if not one.is_check:
+                    validate(one.changes, one.state)
+                    for metadata in one.changes.metadata:
+                        self.config.override(metadata.configuration)  # rejects properties that cannot be read
         with in_stage("commit"):
             return commit(self._database, commits, txn, self._landed)
 
-    def _landed(self, parts: Sequence[Landed]) -> Mapping[str, MirrorFailure]:
-        for part in parts:
-            self._bounds.store(part.table_key, part.commit_id, part.commit)
-        failures = None if self.publish is None else self.publish(parts)
+    def _landed(self, landed: Sequence[Landed]) -> Mapping[str, MirrorFailure]:
+        for one in landed:
+            self._bounds.store(one.table_key, one.commit_id, one.commit)
+        failures = None if self.publish is None else self.publish(landed)
         return failures or {}
 
     def begin_write(self, txn_id: str, state: TableState) -> None:
-        """A transaction is about to write files of a table: until it ends, nobody may take them for orphans."""
+        """Record that a transaction writes files of a table, so that they are not deleted as orphans."""
         self._database.execute("begin_write", txn_id=txn_id, table_key=state.table_key)
 
     def end_write(self, txn_id: str) -> None:
-        """A transaction gives up the files that it wrote; committing them says so by itself."""
+        """Record that a transaction has ended without a commit. A commit records this itself."""
         self._database.execute("end_write", txn_id=txn_id)
 
     def settle(self) -> None:
-        """Wait for what follows a commit in the background."""
+        """Wait until the background work of commits has finished."""
         self._bounds.settle()
 
     def transactions(self, limit: int | None = None) -> list[TransactionInfo]:
-        """What was committed to more than one table, newest first."""
+        """Return the transactions that committed to more than one table, newest first.
+
+        Args:
+            limit: The maximum number of transactions. The default is all.
+        """
         found = self._database.rows("transactions", limit=limit)
         tables = self._tables_of([row["txn_id"] for row in found])
         return [TransactionInfo.of(row, tables.get(str(row["txn_id"]), [])) for row in found]
 
     def transaction(self, txn_id: UUID) -> TransactionInfo | None:
-        """What a transaction committed, to one table or to many; None if it is not known."""
+        """Return a committed transaction, None if there is none with the id."""
         rows = self._tables_of([txn_id]).get(str(txn_id))
         return None if rows is None else TransactionInfo.of(rows[0] | {"author": None, "message": None}, rows)
 
@@ -185,27 +238,27 @@ class Store:
         return found
 
     def committed(self, txn_id: str) -> dict[str, int]:
-        """The versions that a transaction became; empty if it did not land."""
+        """Return the versions that a transaction committed, by table id; empty if it did not commit."""
         rows = self._database.rows("committed", txn_id=txn_id)
         return {str(row["table_id"]): row["version"] for row in rows}
 
     def commits(self, state: TableState, versions: Sequence[int]) -> dict[int, LoggedCommit]:
-        """What versions of a table hold."""
+        """Return versions of a table with all their actions."""
         with translated(), self._database.connection() as connection:
             return read_commits(connection, state.table_key, list(versions))
 
     def history(self, state: TableState, limit: int | None = None) -> list[HistoryEntry]:
-        """Commits, newest first."""
+        """Return the commits of a table, newest first."""
         rows = self._database.rows("history", table_key=state.table_key, limit=limit)
         return [HistoryEntry.of(row) for row in rows]
 
     def txn_version(self, state: TableState, app_id: str) -> int | None:
-        """How far an application has come with a table."""
+        """Return the last transaction number of an application on a table, None if there is none."""
         row = self._database.row("txn_version", table_key=state.table_key, app_id=app_id)
         return None if row is None else row["txn_version"]
 
     def check_version(self, state: TableState, version: int) -> int:
-        """A version that the table has, or a clear error."""
+        """Return the version, or raise `ValidationError` if the table does not have it."""
         if type(version) is not int or not 0 <= version <= state.version:
             raise ValidationError(
                 f"table {state.name} has no version {version}: it has versions 0 to {state.version}",
@@ -216,14 +269,18 @@ class Store:
         return version
 
     def version_at(self, state: TableState, at: datetime) -> int:
-        """The version that was the head at a moment within the table's history."""
+        """Return the version that was current at a time.
+
+        Raises:
+            ValidationError: The time is before the first commit or after the last one.
+        """
         row = self._database.row("version_at", table_key=state.table_key, at=at)
         first, last = (row["first"], row["last"]) if row else (None, None)
         if row is None or row["version"] is None or (last is not None and at > last):
             side = "after the last" if last is not None and at > last else "before the first"
             raise ValidationError(
                 f"table {state.name}: {at.isoformat()} is {side} commit: the history goes from "
-                f"{_iso(first)} to {_iso(last)}; leave the timestamp out for the latest version",
+                f"{_iso(first)} to {_iso(last)}. For the latest version, give no timestamp",
                 table=state.name,
                 table_id=state.table_id,
                 value=at,
@@ -231,39 +288,43 @@ class Store:
         return int(row["version"])
 
     def versions_at(self, at: datetime) -> dict[str, int]:
-        """The version of every table that existed at a moment."""
+        """Return the versions of all tables at a time, by table name. Tables without a version then are left out."""
         rows = self._database.rows("versions_at", at=at)
         return {f"{r['namespace']}.{r['name']}": r["version"] for r in rows if r["version"] is not None}
 
     def files(self, state: TableState, predicate: Predicate | None = None) -> FilesAt:
-        """The live files at the head, with the version they were read at; `Moved` if `state` is not the head's."""
-        return self._snapshots.live(state, predicate)
+        """Return the live files at the head with their version.
+
+        Raises:
+            MetadataChanged: `state` does not have the current metadata.
+        """
+        return self._file_lists.live(state, predicate)
 
     def files_at(self, state: TableState, version: int, predicate: Predicate | None = None) -> pa.Table:
-        """The files that were live at a version; those that may match, if a predicate is given."""
-        return self._snapshots.live_at(state, version, predicate)
+        """Return the files that were live at a version, with a predicate only those that may hold matching rows."""
+        return self._file_lists.live_at(state, version, predicate)
 
     @contextmanager
     def contents(self, table: str | UUID, version: int) -> Iterator[TableContents]:
-        """Everything a table holds at a version."""
+        """Yield the full state of a table at a version."""
         state = self.state_at(table, version)
         with self._sessions.session() as session:
             yield contents(session, self._mirror_database, state, version)
 
     def location_used(self, location: str) -> bool:
-        """Did any table, dropped ones included, ever live here?"""
+        """Return whether a table, dropped or not, has this location."""
         row = self._database.row("location_used", location=location)
         return bool(row and row["exists"])
 
     def drop_table(self, state: TableState) -> None:
-        """Take a table out of the catalogue; its log stays in the database."""
+        """Drop a table. Its log stays in the database."""
         if not self._database.execute("drop_table", table_key=state.table_key):
             raise TableNotFound(state.name)
 
 
 @contextmanager
 def in_stage(name: str) -> Iterator[None]:
-    """Errors say where a commit failed."""
+    """Set the stage on errors that the block raises."""
     try:
         yield
     except DeltaSqlError as error:
@@ -272,7 +333,7 @@ def in_stage(name: str) -> Iterator[None]:
 
 
 def _key(table: str | UUID) -> dict[str, Any]:
-    """How the `state` query finds a table: an id where the text is one, else a name."""
+    """Return the parameters of the `state` query: the id if the text is a UUID, else the name."""
     try:
         return {"table_id": UUID(str(table)), "namespace": None, "name": None}
     except ValueError:
@@ -280,5 +341,5 @@ def _key(table: str | UUID) -> dict[str, Any]:
         return {"table_id": None, "namespace": namespace, "name": name}
 
 
-def _iso(moment: datetime | None) -> str:
-    return moment.isoformat() if moment else "nowhere"
+def _iso(time: datetime | None) -> str:
+    return time.isoformat() if time else "an unknown time"

@@ -1,7 +1,6 @@
-"""Query results as Arrow, through ADBC: no Python object per row.
+"""Query results as Arrow tables, through ADBC, without a Python object per row.
 
-One connection per store, in read-only REPEATABLE READ transactions, so that the head and the files that belong to
-it are seen at one moment.
+The sessions use read-only REPEATABLE READ transactions, so that the head of a table and its files are consistent.
 """
 
 from __future__ import annotations
@@ -44,32 +43,31 @@ FILE_COLUMNS = (
 
 
 class ArrowSession:
-    """A connection whose answers are Arrow tables."""
+    """A connection that returns query results as Arrow tables."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._connection: Any = None
-        self._over = False
+        self._closed = False
         self._lock = threading.RLock()
 
-    def read(self, question: Callable[[ArrowSession], T]) -> T:
-        """Ask something; all of it sees the database at one moment.
+    def read(self, work: Callable[[ArrowSession], T]) -> T:
+        """Run queries in one transaction and return the result.
 
-        A connection that lay idle may have been closed by the server: the question, which only reads, is then asked
-        once more on a new one.
+        The server may have closed an idle connection. In that case the work is retried once on a new connection.
         """
         with self._lock:
             fresh = self._connection is None
             try:
-                return self._ask(question)
+                return self._run(work)
             except DatabaseUnavailable:
                 if fresh:
                     raise
-                return self._ask(question)
+                return self._run(work)
 
-    def _ask(self, question: Callable[[ArrowSession], T]) -> T:
+    def _run(self, work: Callable[[ArrowSession], T]) -> T:
         try:
-            answer = question(self)
+            result = work(self)
             self._connection.rollback()
         except _DRIVER_ERRORS as error:
             self.close()
@@ -77,10 +75,10 @@ class ArrowSession:
         except BaseException:
             self.close()
             raise
-        return answer
+        return result
 
     def table(self, name: str, /, **values: Any) -> pa.Table:
-        """The rows of a named query; values are quoted by psycopg."""
+        """Return the rows of a named query. psycopg quotes the values."""
         with self._cursor() as cursor:
             cursor.execute(self._statement(name, values))
             return cursor.fetch_arrow_table()
@@ -89,7 +87,7 @@ class ArrowSession:
     def batches(
         self, name: str, /, columns: Sequence[str] = FILE_COLUMNS, **values: Any
     ) -> Iterator[pa.RecordBatchReader]:
-        """The rows of a named query as they come in, never all of them at once."""
+        """Yield a reader for the rows of a named query, which arrive batch by batch."""
         with self._cursor() as cursor:
             cursor.execute(self._statement(name, values, columns))
             with cursor.fetch_record_batch() as reader:
@@ -97,8 +95,8 @@ class ArrowSession:
 
     def _statement(self, name: str, values: dict[str, Any], columns: Sequence[str] = FILE_COLUMNS) -> str:
         parts = {key: sql.Literal(value) for key, value in values.items()}
-        wanted = sql.SQL(", ").join(sql.Identifier("a", column) for column in columns)
-        return sql.SQL(queries()[name]).format(columns=wanted, **parts).as_string()
+        selected = sql.SQL(", ").join(sql.Identifier("a", column) for column in columns)
+        return sql.SQL(queries()[name]).format(columns=selected, **parts).as_string()
 
     def _cursor(self) -> Any:
         if self._connection is None:
@@ -106,7 +104,7 @@ class ArrowSession:
         return self._connection.cursor()
 
     def _connect(self) -> Any:
-        if self._over:
+        if self._closed:
             raise UsageError(CLOSED)
         try:
             return self._open()
@@ -117,7 +115,7 @@ class ArrowSession:
         from adbc_driver_postgresql import dbapi  # loads polars where it is installed
 
         given: dict[str, Any] = conninfo_to_dict(self._database.conninfo)
-        # Parallel workers would hand rows over in any order, and putting a million of them back costs a second.
+        # Parallel workers return rows in any order, and sorting a million rows takes a second.
         settings = (
             r"-c default_transaction_isolation=repeatable\ read -c default_transaction_read_only=on "
             "-c max_parallel_workers_per_gather=0"
@@ -126,37 +124,37 @@ class ArrowSession:
         return dbapi.connect(make_conninfo(**given))
 
     def end(self) -> None:
-        """What is asked from here on sees the database anew."""
+        """End the transaction. The next query sees the current state of the database."""
         if self._connection is not None:
             self._connection.rollback()
 
     def shut(self) -> None:
-        """Give the connection back, and make no other."""
+        """Close the connection, and open no other one."""
         with self._lock:
-            self._over = True
+            self._closed = True
             self.close()
 
     def close(self) -> None:
-        """Give the connection back to the server."""
+        """Close the connection."""
         with self._lock:
             if self._connection is not None:
                 connection, self._connection = self._connection, None
-                with suppress(*_DRIVER_ERRORS):  # a connection that is lost already
+                with suppress(*_DRIVER_ERRORS):  # the connection is already lost
                     connection.close()
 
 
 class ArrowSessions:
-    """Sessions for work of any length, kept when it is done: a new one costs more than a small question."""
+    """A pool of sessions, because a new session costs more than a small query."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._idle: list[ArrowSession] = []
         self._lock = threading.Lock()
-        self._over = False
+        self._closed = False
 
     @contextmanager
     def session(self) -> Iterator[ArrowSession]:
-        """A session of one's own."""
+        """Yield a session that no other thread uses."""
         session = self._usable() or ArrowSession(self._database)
         try:
             yield session
@@ -168,18 +166,18 @@ class ArrowSessions:
             session.close()
             raise
         with self._lock:
-            if not self._over:
+            if not self._closed:
                 self._idle.append(session)
                 return
         session.close()
 
     def _usable(self) -> ArrowSession | None:
-        """An idle session that the server has not closed meanwhile."""
+        """Return an idle session that the server has not closed, None if there is none."""
         while self._idle:
-            with suppress(IndexError):  # another thread was faster
+            with suppress(IndexError):  # another thread took the last one
                 session = self._idle.pop()
                 try:
-                    session.table("arrow_head", table_key=0)  # any question will do
+                    session.table("arrow_head", table_key=0)  # any query works
                     session.end()
                 except adbc_driver_manager.Error:
                     session.close()
@@ -188,9 +186,9 @@ class ArrowSessions:
         return None
 
     def close(self) -> None:
-        """Give all idle ones back, and those that are at work when they are done."""
+        """Close all idle sessions now, and the others when they are returned."""
         with self._lock:
-            self._over = True
+            self._closed = True
         while self._idle:
             self._idle.pop().close()
 

@@ -1,4 +1,4 @@
-"""Typed bounds of large commits: statistics parsed once, so that readers prune without parsing."""
+"""Typed bounds of large commits: the statistics are parsed once by the writer, so that readers need not parse them."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ _log = logging.getLogger(__name__)
 _MIN_FILES = 64
 _MAX_WAITING = 8
 _MAX_COLUMNS = 32
-# Parsing holds the interpreter: the writer, who has just been told its version, goes first.
+# Parsing holds the interpreter lock, so the thread that committed gets a head start.
 _GRACE = 0.02
 
 
 class BoundsWriter:
-    """Stores the bounds of large commits after they have landed, in the background.
+    """Stores the bounds of large commits in a background thread, after they have landed.
 
-    They are an index: a reader that finds none parses the statistics, so a commit does not wait for them, never fails
-    because of them, and goes without when too many are waiting already.
+    The bounds are optional: a reader that finds none parses the statistics. A commit does not wait for them, does not
+    fail if they cannot be stored, and skips them if too many commits are queued.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._pool: ThreadPoolExecutor | None = None
-        self._places = threading.Semaphore(_MAX_WAITING)
+        self._slots = threading.Semaphore(_MAX_WAITING)
         self._lock = threading.Lock()
 
     def store(self, key: int, commit_id: int, commit: TableCommit) -> None:
-        """Take over a commit that has landed."""
-        if not worthwhile(commit) or not self._places.acquire(blocking=False):
+        """Queue the bounds of a commit that has landed."""
+        if not _is_large(commit) or not self._slots.acquire(blocking=False):
             return
         try:
             with self._lock:
@@ -51,35 +51,35 @@ class BoundsWriter:
                     self._pool = ThreadPoolExecutor(1, "deltasql-bounds")
                 self._pool.submit(self._store, key, commit_id, commit)
         except RuntimeError:  # the process is ending
-            self._places.release()
+            self._slots.release()
 
     def _store(self, key: int, commit_id: int, commit: TableCommit) -> None:
         time.sleep(_GRACE)
         try:
-            blocks = [(key, commit_id, *block) for block in encode_commit(commit)]
+            rows = [(key, commit_id, *bounds) for bounds in encode_commit(commit)]
             with self._database.connection() as connection:
-                copy_rows(connection, "dl_column_bounds", (*KEY_COLUMNS, *COLUMNS), blocks)
+                copy_rows(connection, "dl_column_bounds", (*KEY_COLUMNS, *COLUMNS), rows)
         except Exception:
-            _log.warning("table %s: the bounds of a commit were not stored", commit.state.name, exc_info=True)
+            _log.warning("table %s: column bounds could not be stored", commit.state.name, exc_info=True)
         finally:
-            self._places.release()
+            self._slots.release()
 
     def settle(self) -> None:
-        """Wait until everything taken over is stored."""
+        """Wait until all queued bounds are stored."""
         with self._lock:
             pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown(wait=True)
 
 
-def worthwhile(commit: TableCommit) -> bool:
-    """Small commits are parsed by the reader: a block per column would outweigh them."""
+def _is_large(commit: TableCommit) -> bool:
+    """Return whether storing the bounds of a commit costs less than parsing its statistics."""
     adds = commit.changes.adds
     return len(adds) >= _MIN_FILES and any(a.stats for a in adds)
 
 
 def encode_commit(commit: TableCommit) -> list[tuple[str, bytes]]:
-    """A block per column with statistics, over the commit's adds in their order."""
+    """Return the path and the encoded bounds of each column with statistics, for the added files in their order."""
     metadata = commit.changes.metadata[0] if commit.changes.metadata else commit.state.metadata
     if metadata is None:
         return []
@@ -95,30 +95,30 @@ def encode_commit(commit: TableCommit) -> list[tuple[str, bytes]]:
 
 
 def path_text(path: ColumnPath) -> str:
-    """A column's path as the database knows it."""
+    """Return a column path as it is stored in the database."""
     return dumps(list(path))
 
 
-class Blocks:
-    """Stored bounds by commit and column."""
+class StoredBounds:
+    """The stored bounds of some columns, by commit."""
 
     def __init__(self, rows: pa.Table) -> None:
-        self._blocks: dict[int, dict[str, bytes]] = {}
+        self._bounds: dict[int, dict[str, bytes]] = {}
         columns = (rows["commit_id"].to_pylist(), rows["column_path"].to_pylist(), rows["bounds"].to_pylist())
         for commit_id, path, data in zip(*columns, strict=True):
-            self._blocks.setdefault(commit_id, {})[path] = data
+            self._bounds.setdefault(commit_id, {})[path] = data
 
     @classmethod
-    def fetch(cls, session: ArrowSession, key: int, columns: Collection[ColumnPath]) -> Blocks:
-        """The blocks of some columns over all commits."""
+    def fetch(cls, session: ArrowSession, key: int, columns: Collection[ColumnPath]) -> StoredBounds:
+        """Read the bounds of some columns for all commits."""
         return cls(session.table("arrow_bounds", table_key=key, paths=[path_text(c) for c in columns]))
 
     def has(self, commit_id: int, columns: Collection[ColumnPath]) -> bool:
-        """Does a commit have blocks for all of these columns?"""
-        stored = self._blocks.get(commit_id, {})
+        """Return whether a commit has bounds for all of the columns."""
+        stored = self._bounds.get(commit_id, {})
         return all(path_text(c) in stored for c in columns)
 
     def of(self, commit_id: int, columns: Collection[ColumnPath]) -> dict[ColumnPath, Bounds]:
-        """The bounds of one commit's files, in their order."""
-        stored = self._blocks[commit_id]
+        """Return the bounds of the files of a commit, in their order."""
+        stored = self._bounds[commit_id]
         return {c: decode_bounds(stored[path_text(c)]) for c in columns}

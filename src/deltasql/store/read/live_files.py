@@ -1,4 +1,4 @@
-"""A table's files as Arrow: rows of the log in, the public shape out."""
+"""The files of a table as Arrow: their partitions, their bounds, and the columns that users get."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from deltasql.expressions.predicates import Predicate
 
 
-_PRESENTED = {
+_PUBLIC_COLUMNS = {
     "path": pa.string(),
     "size": pa.int64(),
     "modification_time": pa.int64(),
@@ -37,55 +37,55 @@ _PRESENTED = {
 
 
 class PartitionTable:
-    """The distinct partitions of a table, by key. Partitions are only ever added: an unknown key means a new one."""
+    """The distinct partitions of a table, by key. Partitions are never removed: an unknown key is a new partition."""
 
     def __init__(self, columns: Sequence[str], fetch: Callable[[], Sequence[Row]]) -> None:
         self.columns = tuple(columns)
         self._fetch = fetch
-        self._take([])
+        self._set([])
 
     def load(self) -> None:
-        """Read the partitions anew."""
-        self._take(self._fetch() if self.columns else [])
+        """Read the partitions from the database."""
+        self._set(self._fetch() if self.columns else [])
 
-    def _take(self, rows: Sequence[Row]) -> None:
+    def _set(self, rows: Sequence[Row]) -> None:
         values = [loads(row["partition_values"]) for row in rows]
         self.keys = array_of([row["partition_key"] for row in rows], pa.int64())
         self._values = {c: array_of([v.get(c) for v in values], pa.string()) for c in self.columns}
         self._bounds: dict[str, Bounds] = {}
 
     def values(self, column: str, keys: pa.ChunkedArray) -> pa.Array:
-        """The serialised values of one partition column for files with these keys."""
-        places = self._places(keys)
-        return self._values[column].take(places)
+        """Return the serialised values of a partition column for files with the given partition keys."""
+        indices = self._indices(keys)  # first: this may load new partitions
+        return self._values[column].take(indices)
 
     def distinct(self) -> dict[str, pa.Array]:
-        """The serialised values of each partition column, a partition each: all that there are now."""
+        """Return the serialised values of each partition column, one per partition, after reading all partitions."""
         self.load()
         return dict(self._values)
 
     def bounds(self, column: str, kind: pa.DataType) -> Bounds:
-        """The exact bounds of one partition column, a partition each."""
+        """Return the exact bounds of a partition column, one per partition."""
         if column not in self._bounds:
             self._bounds[column] = partition_bounds(self._values[column], kind)
         return self._bounds[column]
 
     def bounds_of_files(self, column: str, kind: pa.DataType, keys: pa.ChunkedArray) -> Bounds:
-        """The exact bounds of one partition column for files with these keys."""
-        places = self._places(keys)
+        """Return the exact bounds of a partition column for files with the given partition keys."""
+        indices = self._indices(keys)
         exact = self.bounds(column, kind)
-        return Bounds(*(part.take(places) for part in (exact.min, exact.max, exact.has_nulls, exact.all_null)))
+        return Bounds(*(part.take(indices) for part in (exact.min, exact.max, exact.has_nulls, exact.all_null)))
 
-    def _places(self, keys: pa.ChunkedArray) -> pa.Array:
-        places = pc.index_in(keys, self.keys)
-        if places.null_count:
+    def _indices(self, keys: pa.ChunkedArray) -> pa.Array:
+        indices = pc.index_in(keys, self.keys)
+        if indices.null_count:
             self.load()
-            places = pc.index_in(keys, self.keys)
-        return places.combine_chunks()
+            indices = pc.index_in(keys, self.keys)
+        return indices.combine_chunks()
 
 
 class FileBounds:
-    """The bounds of a table's columns over any of its files, partition columns included."""
+    """The bounds of the columns of a table, partition columns included, for any of its files."""
 
     def __init__(self, state: TableState, fetch_partitions: Callable[[], Sequence[Row]]) -> None:
         self.key = state.table_key
@@ -94,15 +94,15 @@ class FileBounds:
         self.partitions = PartitionTable(state.metadata.partition_columns if state.metadata else (), fetch_partitions)
 
     def data_columns(self, predicate: Predicate) -> frozenset[ColumnPath]:
-        """The columns of a predicate that are not partition columns."""
+        """Return the columns of a predicate that are not partition columns."""
         return frozenset(path for path in predicate.columns if path[0] not in self.partitions.columns)
 
     def of_partitions(self) -> dict[ColumnPath, Bounds]:
-        """Every partition column, a row per partition."""
+        """Return the bounds of every partition column, one row per partition."""
         return {(c,): self.partitions.bounds(c, self.schema.field(c).type) for c in self.partitions.columns}
 
     def of_files(self, paths: Collection[ColumnPath], files: pa.Table) -> dict[ColumnPath, Bounds]:
-        """Some columns, a row per file."""
+        """Return the bounds of some columns, one row per file."""
         partitioned = {path for path in paths if path[0] in self.partitions.columns}
         bounds = parse_stats(files["stats"], self.schema, [path for path in paths if path not in partitioned])
         for path in partitioned:
@@ -111,8 +111,8 @@ class FileBounds:
         return bounds
 
 
-def present(files: pa.Table, partitions: PartitionTable) -> pa.Table:
-    """The columns that users see: Delta's fields, with partition values as a struct of strings."""
+def public_columns(files: pa.Table, partitions: PartitionTable) -> pa.Table:
+    """Return files with the columns that users get: Delta's fields, with partition values as a struct of strings."""
     columns = {
         "path": files["path"],
         "size": files["size"],
@@ -129,17 +129,17 @@ def present(files: pa.Table, partitions: PartitionTable) -> pa.Table:
     return pa.table(columns)
 
 
-def presented(adds: Sequence[Add], columns: Sequence[str]) -> pa.Table:
-    """Files that are not in the log yet, in the same columns; `columns` are the table's partition columns."""
+def files_of_adds(adds: Sequence[Add], partition_columns: Sequence[str]) -> pa.Table:
+    """Return add actions that are not in the log yet, with the columns that users get."""
     changes = Changes(adds=tuple(adds))
-    values = [{c: add.partition_values.get(c) for c in columns} for add in adds]
-    kind = pa.struct([(c, pa.string()) for c in columns])
+    values = [{c: add.partition_values.get(c) for c in partition_columns} for add in adds]
+    kind = pa.struct([(c, pa.string()) for c in partition_columns])
     known = {
         "partition_values": pa.array(values, kind),
         "tags": pa.array([map_text(add.tags) for add in adds], pa.string()),
         "deletion_vector": pa.array([vector_text(add.deletion_vector) for add in adds], pa.string()),
     }
-    columns_of = {n: known[n] if n in known else pa.array(changes.of_adds(n), k) for n, k in _PRESENTED.items()}
+    columns_of = {n: known[n] if n in known else pa.array(changes.of_adds(n), k) for n, k in _PUBLIC_COLUMNS.items()}
     return pa.table(columns_of)
 
 
@@ -152,7 +152,7 @@ def _partition_values(files: pa.Table, partitions: PartitionTable) -> pa.Array:
 
 
 def select(files: pa.Table, mask: np.ndarray) -> pa.Table:
-    """The rows whose mask is set; all of them without a copy if all are."""
+    """Return the rows whose mask is set, without a copy if all are."""
     if mask.all():
         return files
     if np.count_nonzero(mask) * 20 < len(mask):
@@ -160,6 +160,6 @@ def select(files: pa.Table, mask: np.ndarray) -> pa.Table:
     return files.filter(pa.array(mask))
 
 
-def indices(places: np.ndarray) -> pa.Array:
-    """Row numbers for `take`, not copied. `pa.array` would import numpy.ma, which takes longer than a query."""
-    return pa.Array.from_buffers(pa.int64(), len(places), [None, pa.py_buffer(places.astype(np.int64, copy=False))])
+def indices(numbers: np.ndarray) -> pa.Array:
+    """Return row numbers for `take`, without a copy. `pa.array` would import numpy.ma, which is slow."""
+    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers.astype(np.int64, copy=False))])

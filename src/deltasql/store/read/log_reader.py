@@ -1,4 +1,4 @@
-"""`SqlTxnLogReader`: snapshots, files, history and time travel of one table, straight from the log."""
+"""`SqlTxnLogReader`: snapshots, files, history and time travel of tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 from deltasql.errors import UsageError
 from deltasql.protocol.schema import arrow_schema
 from deltasql.protocol.table_changes import Snapshot, TableState
-from deltasql.store.read.snapshots import FilesAt, Moved
+from deltasql.store.read.file_lists import FilesAt, MetadataChanged
 
 if TYPE_CHECKING:
     from deltasql.expressions.predicates import Predicate
@@ -23,13 +23,24 @@ Moment = datetime | str
 
 
 class SqlTxnLogReader:
-    """Reads the log of any table of a store."""
+    """Reads the logs of the tables of a store.
+
+    Args:
+        store: The store, for example `lake.store`.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def version(self, table: str | UUID) -> int:
-        """The head of a table."""
+        """Return the current version of a table.
+
+        Args:
+            table: The name or id of the table.
+
+        Raises:
+            TableNotFound: The table does not exist.
+        """
         return self._store.state(table).version
 
     def snapshot(
@@ -39,7 +50,19 @@ class SqlTxnLogReader:
         timestamp: Moment | None = None,
         where: str | None = None,
     ) -> Snapshot:
-        """A table at its head, at a version or at a moment; with a predicate only the files that may hold its rows."""
+        """Return a table at its current version, at a version or at a time.
+
+        Args:
+            table: The name or id of the table.
+            version: The version.
+            timestamp: The time, as a datetime or an ISO text.
+            where: A SQL predicate. The snapshot then lists only the files that may hold matching rows.
+
+        Raises:
+            TableNotFound: The table does not exist.
+            UsageError: Both a version and a timestamp are given, or the predicate is invalid.
+            ValidationError: The table has no such version, or none at that time.
+        """
         state, found, predicate = self._read(table, where, version, timestamp)
         return Snapshot.of(replace(state, version=found.version), found.files, predicate)
 
@@ -50,13 +73,25 @@ class SqlTxnLogReader:
         version: int | None = None,
         timestamp: Moment | None = None,
     ) -> pa.Table:
-        """The live files, pruned by partition values and statistics if a predicate is given."""
+        """Return the live files of a table, one row per file.
+
+        Args:
+            table: The name or id of the table.
+            where: A SQL predicate. Files are then pruned by partition values and statistics.
+            version: The version.
+            timestamp: The time, as a datetime or an ISO text.
+
+        Raises:
+            TableNotFound: The table does not exist.
+            UsageError: Both a version and a timestamp are given, or the predicate is invalid.
+            ValidationError: The table has no such version, or none at that time.
+        """
         return self._read(table, where, version, timestamp)[1].files
 
     def _read(
         self, table: str | UUID, where: str | None, version: int | None, timestamp: Moment | None
     ) -> tuple[TableState, FilesAt, Predicate | None]:
-        """Files with the state they belong to: of the head, or of a version in the past."""
+        """Return the files with the table state and the predicate."""
         head = self._store.state(table)
         if version is not None or timestamp is not None:
             chosen = self.resolve(head, version, timestamp)
@@ -67,23 +102,41 @@ class SqlTxnLogReader:
             try:
                 predicate = parse_where(where, head)
                 return head, self._store.files(head, predicate), predicate
-            except Moved:
+            except MetadataChanged:
                 head = self._store.state(head.table_id)
 
     def history(self, table: str | UUID, limit: int | None = None) -> list[HistoryEntry]:
-        """Commits, newest first."""
+        """Return the commits of a table, newest first.
+
+        Args:
+            table: The name or id of the table.
+            limit: The maximum number of commits. The default is all.
+
+        Raises:
+            TableNotFound: The table does not exist.
+            UsageError: The limit is not a number from 0.
+        """
         if limit is not None and (type(limit) is not int or limit < 0):
-            raise UsageError(f"limit must be a whole number from 0 on, got {limit!r}", value=limit)
+            raise UsageError(f"limit must be a whole number, 0 or more, got {limit!r}", value=limit)
         return self._store.history(self._store.state(table), limit)
 
     def version_at(self, table: str | UUID, timestamp: Moment) -> int:
-        """The version that was the head at a moment."""
+        """Return the version that was current at a time.
+
+        Args:
+            table: The name or id of the table.
+            timestamp: The time, as a datetime or an ISO text.
+
+        Raises:
+            TableNotFound: The table does not exist.
+            ValidationError: The time is before the first commit or after the last one.
+        """
         return self._store.version_at(self._store.state(table), moment(timestamp))
 
     def resolve(self, head: TableState, version: int | None, timestamp: Moment | None) -> int:
-        """The version that a caller means."""
+        """Return the version that a version or a timestamp selects, the current version if both are None."""
         if version is not None and timestamp is not None:
-            raise UsageError(f"table {head.name}: give a version or a timestamp, not both", table=head.name)
+            raise UsageError(f"table {head.name}: give either a version or a timestamp, not both", table=head.name)
         if version is not None:
             return self._store.check_version(head, version)
         if timestamp is not None:
@@ -92,17 +145,17 @@ class SqlTxnLogReader:
 
 
 def parse_where(where: str | None, state: TableState) -> Predicate | None:
-    """A predicate over a table's columns."""
+    """Return the parsed predicate over the columns of a table, None without one."""
     if where is None or state.metadata is None:
         return None
-    from deltasql.expressions.predicates import Predicate  # brings sqlglot, which is slow to import
+    from deltasql.expressions.predicates import Predicate  # imports sqlglot, which is slow
 
     schema = arrow_schema(state.metadata.schema_string)
     return Predicate.parse(where, schema, state.metadata.partition_columns, table=state.name)
 
 
 def moment(value: Any) -> datetime:
-    """A point in time from a datetime or an ISO text; without a zone it is taken as UTC."""
+    """Return the time of a datetime or an ISO text, in UTC if it has no time zone."""
     try:
         parsed = value if isinstance(value, datetime) else datetime.fromisoformat(value)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Everything a table holds at a version: what a checkpoint is made of, and what the published log must come to."""
+"""Read the full state of a table at a version, for checkpoints and for validating the published log."""
 
 from __future__ import annotations
 
@@ -29,12 +29,13 @@ _COLUMNS = (
 
 
 def _columns(protocol: Protocol) -> tuple[str, ...]:
-    """What a table's files can have: a column that is null for a million files is still a million nulls to send."""
+    """Return the columns to read. A column that is always null is left out, because its nulls would be transferred."""
     return (*_COLUMNS, "deletion_vector") if "deletionVectors" in features_of(protocol) else _COLUMNS
 
 
 def contents(session: ArrowSession, database: Database, state: TableState, version: int) -> TableContents:
-    """A table at a version, whose metadata and protocol are those of `state`; read as long as the session is open."""
+    """Return the state of a table at a version. `state` has the metadata and protocol of that version, and the session
+    must stay open while the files are read."""
     key, metadata, protocol = state.table_key, state.metadata, state.protocol
     if metadata is None or protocol is None:
         raise ValidationError(f"table {state.name} has no metadata at version {version}", table=state.name)

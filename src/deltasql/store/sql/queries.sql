@@ -1,9 +1,9 @@
 -- identity --
--- The cluster and the database in it.
+-- The system identifier of the server and the name of the database.
 select (select system_identifier from pg_control_system()), current_database()
 
 -- backend --
--- Who serves this connection: names it exactly, should its last reply get lost.
+-- The server process of this connection, which identifies it if its last reply is lost.
 select pid, backend_start from pg_stat_activity where pid = pg_backend_pid()
 
 -- terminate_backend --
@@ -11,67 +11,67 @@ select pid, backend_start from pg_stat_activity where pid = pg_backend_pid()
 select pg_terminate_backend(pid) from pg_stat_activity where pid = %(pid)s and backend_start = %(started)s
 
 -- has_migrations --
--- Does this database hold deltasql tables? The schema may not exist yet.
--- Asked of the catalogue as a table: a look-up by name may be answered from a cache that another session made stale.
+-- Whether the schema has deltasql tables. The schema may not exist yet. This reads the catalogue table, because a lookup by
+-- name may use a cache that another session has made stale.
 select exists (select from pg_tables where schemaname = %(schema)s and tablename = 'dl_migrations') as found
 
 -- migration_level --
--- The last migration applied.
+-- The number of the last migration that was applied.
 select coalesce(max(number), 0) as level from dl_migrations
 
 -- lock_migrations --
--- One process migrates at a time.
+-- Let one process migrate at a time.
 select pg_advisory_xact_lock(%(lock)s)
 
 -- record_migration --
--- In the transaction that applies it.
+-- Record a migration, in the transaction that applies it.
 insert into dl_migrations (number, name) values (%(number)s, %(name)s)
 
 -- commit_ids --
--- The first of 64 fresh commit ids.
+-- The first of 64 new commit ids.
 select nextval('dl_commit_ids')
 
 -- commit --
--- The whole commit: see dl_commit.
+-- Commit to all tables: see dl_commit.
 select table_key, version, committed_at from dl_commit(%(txn_id)s, %(author)s, %(message)s, %(tables)s)
 
 -- find_files --
--- The rows that hold these paths.
+-- The rows of dl_add_files for some paths.
 select path, path_gen, commit_id, ord, removed_by, deletion_vector from dl_find_files(%(table_key)s, %(paths)s)
 
 -- copy_partition_files --
--- Which files of a commit lie in which partition.
+-- The files of a commit by partition.
 copy dl_partition_files (table_key, commit_id, partition_key, ords) from stdin
 
 -- heads --
--- Current versions, without a lock.
+-- The current versions of some tables, without a lock.
 select table_key, current_version from dl_tables
 where table_key = any(%(keys)s) and dropped_at is null order by table_key
 
 -- lock_heads --
--- Current versions, locked in key order so that overlapping transactions cannot deadlock.
+-- The current versions of some tables, locked in key order so that overlapping transactions cannot deadlock.
 select table_key, current_version from dl_tables
 where table_key = any(%(keys)s) and dropped_at is null order by table_key for update
 
 -- timeouts --
--- The limits of one transaction, kept by the server.
+-- Set the timeouts of the current transaction.
 select set_config('statement_timeout', %(statement)s, true), set_config('lock_timeout', %(lock)s, true),
        set_config('idle_in_transaction_session_timeout', %(statement)s, true)
 
 -- session_timeout --
--- How long any transaction of a session may take (PostgreSQL 17 and later).
+-- Set the transaction timeout of a session (PostgreSQL 17 and later).
 select set_config('transaction_timeout', %(transaction)s, false)
 
 -- transaction_timeout --
--- The same for the transaction as a whole (PostgreSQL 17 and later).
+-- Set the transaction timeout of the current transaction (PostgreSQL 17 and later).
 select set_config('transaction_timeout', %(transaction)s, true)
 
 -- committed_here --
--- Which of these transactions have committed to a table.
+-- Which of some transactions have committed to a table.
 select txn_id from dl_table_versions where table_key = %(table_key)s and txn_id = any(%(txn_ids)s)
 
 -- lock_locations --
--- One table is created at a time, so that the check for overlapping locations holds.
+-- Let one process create a table at a time, so that the check for overlapping locations holds.
 select pg_advisory_xact_lock(%(lock)s)
 
 -- winners --
@@ -88,7 +88,7 @@ where v.table_key = %(table_key)s and v.version > %(read)s
 order by v.version
 
 -- winner_adds --
--- The files that winners added: with new rows, or with old ones that they rearranged.
+-- The files that winners added, with new rows or with rearranged ones.
 select v.version, a.path, a.partition_values, a.stats, a.data_change
 from dl_table_versions v
 join dl_add_files a on a.table_key = v.table_key and a.commit_id = v.commit_id
@@ -102,44 +102,44 @@ join dl_remove_files r on r.table_key = v.table_key and r.commit_id = v.commit_i
 where v.table_key = %(table_key)s and v.version > %(read)s and not r.superseded
 
 -- version_of_commit --
--- The version that a commit id became.
+-- The version of a commit id.
 select version, operation, committer, txn_id from dl_table_versions where commit_id = %(commit_id)s
 
 -- transactions --
--- What was committed to more than one table, newest first.
+-- The transactions that committed to more than one table, newest first.
 select txn_id, committed_at, author, message from dl_transactions order by committed_at desc, txn_id limit %(limit)s
 
 -- transaction_tables --
--- What transactions wrote, to any number of tables.
+-- The tables of some transactions.
 select v.txn_id, d.namespace || '.' || d.name as name, v.version, v.operation, v.committed_at, v.committer,
     v.commit_info, d.location
 from dl_table_versions v join dl_tables d using (table_key)
 where v.txn_id = any(%(txn_ids)s) order by name
 
 -- committed --
--- What a transaction wrote, if it landed.
+-- The versions that a transaction committed, no row if it did not commit.
 select t.table_id, v.table_key, v.version, v.committed_at
 from dl_table_versions v join dl_tables t using (table_key)
 where v.txn_id = %(txn_id)s
 
 -- insert_table --
--- Register a table; its version 0 follows in the same transaction.
+-- Insert a table. Its version 0 follows in the same transaction.
 insert into dl_tables (table_id, namespace, name, location) values (%(table_id)s, %(namespace)s, %(name)s, %(location)s)
 returning table_key
 
 -- overlapping --
--- A live table whose files would mix with those of a new location.
+-- An existing table whose directory contains, or is contained in, a new location.
 select namespace || '.' || name as name, location from dl_tables
 where dropped_at is null and (location = %(location)s or starts_with(location, %(location)s || '/')
     or starts_with(%(location)s, location || '/'))
 limit 1
 
 -- location_used --
--- Has any table, dropped ones included, lived here?
+-- Whether a table, dropped or not, has this location.
 select exists (select from dl_tables where location = %(location)s)
 
 -- head --
--- A table's head alone: the rest of its state is known as long as shape_version is the same.
+-- The current version of a table. Its other state is unchanged as long as shape_version is the same.
 select current_version, shape_version, num_files from dl_tables
 where table_id = %(table_id)s and dropped_at is null
 
@@ -149,20 +149,21 @@ select t.table_key, t.table_id, t.namespace, t.name, t.location, t.current_versi
        t.committed_at, t.properties
 from dl_tables t where t.dropped_at is null order by t.namespace, t.name
 
--- point --
--- Where all tables are, at one moment.
+-- current_versions --
+-- The current versions of all tables, from one snapshot.
 select table_id, current_version from dl_tables where dropped_at is null
 
 -- table_names --
--- For suggestions.
+-- All table names, to suggest one.
 select namespace || '.' || name from dl_tables where dropped_at is null
 
 -- names_in_any_case --
+-- The tables with a name, ignoring case.
 select namespace || '.' || name as name from dl_tables
 where dropped_at is null and lower(namespace || '.' || name) = lower(%(name)s) limit 2
 
 -- state --
--- A table's head with its current metadata and protocol, found by name or id in one round trip.
+-- A table with its metadata and protocol at a version, by name or id, in one round trip.
 select t.table_key, t.table_id, t.namespace, t.name as table_name, t.location, t.current_version, t.num_files,
        t.created_at, t.committed_at, m.metadata_id, m.name, m.description, m.format_provider, m.format_options, m.schema_string,
        m.partition_columns, m.configuration, m.created_time, m.extra as metadata_extra,
@@ -177,13 +178,13 @@ where t.dropped_at is null
   and (t.table_id = %(table_id)s or (t.namespace = %(namespace)s and t.name = %(name)s))
 
 -- history --
--- Commits, newest first.
+-- The commits of a table, newest first.
 select version, committed_at, operation, operation_parameters, committer, txn_id, read_version, isolation_level,
        is_blind_append, num_adds, num_removes, commit_info
 from dl_table_versions where table_key = %(table_key)s order by version desc limit %(limit)s
 
 -- version_at --
--- The last version committed at or before a moment, and the span that the table covers.
+-- The last version that was committed at or before a time, and the times of the first and the last commit.
 select (select version from dl_table_versions where table_key = %(table_key)s and committed_at <= %(at)s
         order by version desc limit 1) as version,
        (select committed_at from dl_table_versions where table_key = %(table_key)s order by version limit 1) as first,
@@ -191,7 +192,7 @@ select (select version from dl_table_versions where table_key = %(table_key)s an
         order by version desc limit 1) as last
 
 -- versions_at --
--- The versions of all tables at a moment.
+-- The versions of all tables at a time.
 select t.table_id, t.namespace, t.name, (select v.version from dl_table_versions v
     where v.table_key = t.table_key and v.committed_at <= %(at)s order by v.version desc limit 1) as version
 from dl_tables t where t.dropped_at is null order by t.namespace, t.name
@@ -201,44 +202,44 @@ from dl_tables t where t.dropped_at is null order by t.namespace, t.name
 select partition_key, partition_values from dl_partitions where table_key = %(table_key)s
 
 -- drop_table --
--- Take a table out of the catalogue; its log stays.
+-- Drop a table. Its log stays.
 update dl_tables set dropped_at = clock_timestamp() where table_key = %(table_key)s and dropped_at is null
 
 -- in_recovery --
--- Is this server a standby?
+-- Whether this server is a standby.
 select pg_is_in_recovery() as in_recovery
 
 -- applied --
--- Of tables with application transactions: how many of these were applied already, and by which version.
+-- For each table with application transactions: how many of them are applied, and by which version.
 select x.key, d.applied, d.version, jsonb_array_length(x.txns) as given
 from jsonb_to_recordset(%(tables)s::jsonb) as x (key int, txns jsonb)
 cross join lateral dl_applied(x.key, x.txns) d
 
 -- txn_version --
--- How far an application has come.
+-- The last transaction number of an application on a table.
 select txn_version from dl_txn_actions where table_key = %(table_key)s and app_id = %(app_id)s
 order by version desc limit 1
 
 -- arrow_head --
--- The version that the rest of this read-only transaction sees.
+-- The current version that the rest of this read-only transaction sees.
 select current_version, num_files, shape_version from dl_tables where table_key = {table_key}
 
 -- arrow_identity --
--- Which transaction wrote a version: a cache of another history is thrown away.
+-- The transaction that committed a version. It shows whether a cache belongs to this history.
 select txn_id::text from dl_table_versions where table_key = {table_key} and version = {version}
 
 -- arrow_adds --
--- Every file that was ever added. The measure that a snapshot is held against.
+-- Every file that was ever added, the baseline of the snapshot benchmark.
 select {columns} from dl_add_files a where a.table_key = {table_key}
 
 -- arrow_live --
--- The files that are live now.
+-- The live files.
 select {columns} from dl_add_files a
 where a.table_key = {table_key} and not exists (select from dl_remove_files r
     where r.table_key = {table_key} and r.add_commit_id = a.commit_id and r.add_ord = a.ord)
 
 -- arrow_live_in --
--- The files that are live now in some partitions.
+-- The live files in some partitions.
 select {columns} from dl_partition_files p
 cross join unnest(p.ords) as o (ord)
 join dl_add_files a on a.table_key = {table_key} and a.commit_id = p.commit_id and a.ord = o.ord
@@ -255,7 +256,7 @@ where a.table_key = {table_key} and not exists (select from dl_remove_files r
     where r.table_key = {table_key} and r.add_commit_id = a.commit_id and r.add_ord = a.ord)
 
 -- arrow_live_of --
--- The live files among some: which of them, by commit and place.
+-- Those of some files, given by commit and ord, that are live.
 select {columns} from unnest({commits}::bigint[], {ords}::int[]) as w (commit_id, ord)
 join dl_add_files a on a.table_key = {table_key} and a.commit_id = w.commit_id and a.ord = w.ord
 where not exists (select from dl_remove_files r
@@ -278,51 +279,51 @@ select commit_id, column_path, bounds from dl_column_bounds
 where table_key = {table_key} and column_path = any ({paths}::text[])
 
 -- arrow_added_after --
--- The files added after a version and still live.
+-- The files that were added after a version and are live.
 select {columns} from dl_table_versions v
 join dl_add_files a on a.table_key = v.table_key and a.commit_id = v.commit_id
 where v.table_key = {table_key} and v.version > {version} and not exists (select from dl_remove_files r
     where r.table_key = {table_key} and r.add_commit_id = a.commit_id and r.add_ord = a.ord)
 
 -- arrow_removed_after --
--- The files removed after a version.
+-- The files that were removed after a version.
 select r.add_commit_id as commit_id, r.add_ord as ord from dl_table_versions v
 join dl_remove_files r on r.table_key = v.table_key and r.commit_id = v.commit_id
 where v.table_key = {table_key} and v.version > {version} and r.add_commit_id is not null
 
 -- begin_write --
--- A transaction is about to write files of a table.
+-- Record that a transaction writes files of a table.
 insert into dl_writes (txn_id, table_key) values (%(txn_id)s, %(table_key)s)
 on conflict (txn_id, table_key) do update set started_at = clock_timestamp()
 
 -- end_write --
--- A transaction writes no more files.
+-- Record that a transaction no longer writes files.
 delete from dl_writes where txn_id = %(txn_id)s
 
 -- lock_mirror --
--- One publisher per table, whichever process it is in; the lock ends with the transaction.
+-- Let one publisher at a time publish a table. The lock ends with the transaction.
 select pg_advisory_xact_lock(hashtextextended(current_schema() || %(kind)s, %(table_key)s))
 
 -- try_lock_mirror --
--- The same without waiting.
+-- Take the same lock, or return false without waiting.
 select pg_try_advisory_xact_lock(hashtextextended(current_schema() || %(kind)s, %(table_key)s)) as locked
 
 -- lock_checkpoint --
--- The same as below, waiting for it.
+-- Let one process at a time write checkpoints of a table. The lock ends with the session.
 select pg_advisory_lock(hashtextextended(current_schema() || %(kind)s, %(table_key)s))
 
 -- try_lock_checkpoint --
--- One writer of checkpoints per table; the lock ends with the session, which does nothing else.
+-- Take the same lock, or return false without waiting.
 select pg_try_advisory_lock(hashtextextended(current_schema() || %(kind)s, %(table_key)s))
 
 -- mirror_tables --
--- Every table with what publishing it needs.
+-- Every table with the values that publishing needs.
 select table_key, table_id, namespace || '.' || name as name, location, properties, current_version
 from dl_tables where dropped_at is null and (%(table_key)s::int is null or table_key = %(table_key)s)
 order by table_key
 
 -- mirror_waiting --
--- Tables with open versions, and in how many seconds the first of them is to be tried, or tried again.
+-- The tables with unpublished versions, and the seconds until the next attempt on the first of these versions.
 select t.table_key, t.table_id, t.namespace || '.' || t.name as name, t.location, t.properties, t.current_version,
     first.retry_count > 0 as tried,
     case when first.retry_count = 0 or first.last_attempt_at is null then 0
@@ -335,7 +336,7 @@ where t.dropped_at is null
 order by t.table_key
 
 -- mirror_open --
--- The versions of a table that are not published yet, in order.
+-- The unpublished versions of a table, in order.
 select m.version, m.retry_count, v.version is not null and (m.version = 0 or exists (select from dl_mirror_status p
         where p.table_key = m.table_key and p.version = m.version - 1)) as has_predecessor,
     m.retry_count = 0 or m.last_attempt_at is null or m.last_attempt_at
@@ -345,27 +346,27 @@ left join dl_table_versions v on v.table_key = m.table_key and v.version = m.ver
 where m.table_key = %(table_key)s and m.status <> 'SUCCESS' order by m.version limit %(limit)s
 
 -- mirror_head --
--- The last version of a table, dropped or not.
+-- The current version of a table, dropped or not.
 select current_version from dl_tables where table_key = %(table_key)s
 
 -- mirror_give_up --
--- Nothing of a table is to be published any more.
+-- Mark all versions of a table as published, because the table is dropped.
 update dl_mirror_status set status = 'SUCCESS' where table_key = %(table_key)s and status <> 'SUCCESS'
 
 -- mirror_extend_timeout --
--- Have the publisher's transaction outlast the writing of a large file. A clock that runs heeds a new limit only once it
--- was stopped.
+-- Extend the timeouts of the transaction, so that it survives the writing of a large file. A timer that is running uses a new
+-- limit only after it was set to 0.
 select set_config(name, '0', true), set_config(name, least(setting::bigint + %(milliseconds)s, 2147483647)::text, true)
 from pg_settings where name in ('idle_in_transaction_session_timeout', 'transaction_timeout') and setting <> '0'
 
 -- mirror_succeeded --
--- These versions are published.
+-- Mark versions as published.
 update dl_mirror_status set status = 'SUCCESS', json_written = true, error_message = null,
     last_attempt_at = clock_timestamp()
 where table_key = %(table_key)s and version = any(%(versions)s)
 
 -- mirror_failed --
--- An attempt failed: the last of them makes the version FAILED.
+-- Record a failed attempt. The last attempt changes the status to FAILED.
 with before as (select status from dl_mirror_status where table_key = %(table_key)s and version = %(version)s)
 update dl_mirror_status set retry_count = retry_count + 1, error_message = %(error)s,
     last_attempt_at = clock_timestamp(),
@@ -374,7 +375,7 @@ where table_key = %(table_key)s and version = %(version)s
 returning status, (select status from before) as was
 
 -- mirror_reopen --
--- Publish versions again; which of them were published?
+-- Mark versions as unpublished, and return those that were published.
 with before as (select version from dl_mirror_status
     where table_key = %(table_key)s and version = any(%(versions)s) and status = 'SUCCESS'),
 reopened as (insert into dl_mirror_status (table_key, version)
@@ -383,25 +384,25 @@ reopened as (insert into dl_mirror_status (table_key, version)
 select version from before
 
 -- mirror_retry --
--- Open versions count their attempts anew.
+-- Make all unpublished versions of a table due now, with no failed attempts.
 update dl_mirror_status set status = 'PENDING', retry_count = 0, last_attempt_at = null
 where table_key = %(table_key)s and status <> 'SUCCESS' and retry_count > 0
 
 -- mirror_checkpointed --
--- A version has a checkpoint.
+-- Record that a version has a checkpoint.
 update dl_mirror_status set checkpoint_written = true, error_message = null
 where table_key = %(table_key)s and version = %(version)s
 
 -- mirror_checkpoint_failed --
--- What went wrong with the checkpoint of a published version.
+-- Record the error of a checkpoint that could not be written.
 update dl_mirror_status set error_message = %(error)s where table_key = %(table_key)s and version = %(version)s
 
 -- mirror_transaction --
--- The transaction that made a version.
+-- The transaction that committed a version.
 select txn_id from dl_table_versions where table_key = %(table_key)s and version = %(version)s
 
 -- mirror_progress --
--- How far the log of a table is published and checkpointed; nothing for one that was dropped.
+-- How far a table is published and checkpointed. No row for a dropped table.
 select t.current_version,
     coalesce((select m.version - 1 from dl_mirror_status m where m.table_key = t.table_key and m.status <> 'SUCCESS'
         order by m.version limit 1), t.current_version) as published,
@@ -410,7 +411,7 @@ select t.current_version,
 from dl_tables t where t.table_key = %(table_key)s and t.dropped_at is null
 
 -- mirror_status --
--- Per table, or of one: how far it is published, how long its oldest open version waits, and what its last error was.
+-- Per table, or for one table: how far it is published, the age of its oldest unpublished version, and its last error.
 select t.table_key, t.table_id, t.namespace || '.' || t.name as name, t.location, t.properties, t.current_version,
     coalesce(o.version - 1, t.current_version) as published, o.version as open_version, o.status, o.retry_count,
     coalesce(o.error_message, (select m.error_message from dl_mirror_status m where m.table_key = t.table_key
@@ -426,25 +427,25 @@ where t.dropped_at is null and (%(table_key)s::int is null or t.table_key = %(ta
 order by t.namespace, t.name
 
 -- mirror_cleaned --
--- The files of published versions before one are cleaned up.
+-- Record that the commit files before a version are deleted.
 update dl_mirror_status set json_written = false
 where table_key = %(table_key)s and version < %(version)s and status = 'SUCCESS' and json_written
 
 -- mirror_first_retained --
--- The first version whose file was not cleaned up.
+-- The first version whose commit file was not deleted.
 select coalesce(max(version) + 1, 0) as version from dl_mirror_status
 where table_key = %(table_key)s and status = 'SUCCESS' and not json_written
 
 -- mirror_notify --
--- Wake a reconciler that waits.
+-- Wake the reconcilers that wait.
 select pg_notify('deltasql_mirror', %(table_key)s::text)
 
 -- mirror_listen --
--- Be woken.
+-- Wait for notifications of commits.
 listen deltasql_mirror
 
 -- logged_versions --
--- The commits of some versions, each with the tables that it committed together with.
+-- The commits of some versions, each with the tables of its transaction.
 select v.version, v.commit_id, v.committed_at, v.commit_info, v.in_commit_timestamp, v.num_adds, v.num_removes,
     v.has_metadata, v.has_protocol, v.has_txn, v.has_domain, t.tables
 from dl_table_versions v left join dl_transactions t using (txn_id)
@@ -457,7 +458,7 @@ select commit_id, path, size, modification_time, partition_values, data_change, 
 from dl_add_files where table_key = %(table_key)s and commit_id = any(%(commits)s) order by commit_id, ord
 
 -- logged_removes --
--- The files that commits removed, in their order. Superseded ones are the database's own affair.
+-- The files that commits removed, in their order. Superseded files are not published.
 select commit_id, path, deletion_timestamp, data_change, extended_file_metadata, partition_values, size, stats, tags,
     deletion_vector, base_row_id, default_row_commit_version, extra
 from dl_remove_files where table_key = %(table_key)s and commit_id = any(%(commits)s) and not superseded
@@ -490,8 +491,8 @@ select version, domain, configuration, removed, extra
 from dl_domain_metadata where table_key = %(table_key)s and version = any(%(versions)s)
 
 -- arrow_tombstones --
--- Files removed up to a version and not so long ago that every reader has forgotten them, each once. A file that came
--- back is none of them; only a path that was in the table before, which has a path_gen, can come back.
+-- The files that were removed up to a version and after a time, each once. A file that was added again is left out; only a
+-- path with a path_gen can be added again.
 select t.path, t.deletion_timestamp, t.extended_file_metadata, t.partition_values, t.size, t.deletion_vector,
     t.base_row_id, t.default_row_commit_version
 from (select distinct on (r.path, r.deletion_vector) r.*
@@ -522,7 +523,7 @@ where table_key = %(table_key)s and version <= %(version)s order by domain, vers
 select manifest, snapshot from dl_transactions where manifest is not null order by manifest desc limit 1
 
 -- manifest_open --
--- The next transactions without a manifest, with their tables; which of those are published.
+-- The next transactions without a manifest, with their tables and whether these are published.
 select t.txn_id, t.committed_at, t.author, t.message, d.table_id, d.namespace || '.' || d.name as name, d.location,
     v.version, m.status = 'SUCCESS' as published
 from (select * from dl_transactions where manifest is null and tables is not null
@@ -533,5 +534,6 @@ left join dl_mirror_status m on m.table_key = v.table_key and m.version = v.vers
 order by t.committed_at, t.txn_id, name
 
 -- manifest_written --
+-- Record the manifest of a transaction.
 update dl_transactions set manifest = %(manifest)s, snapshot = %(snapshot)s
 where txn_id = %(txn_id)s and manifest is null

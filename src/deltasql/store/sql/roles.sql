@@ -1,6 +1,6 @@
--- Least privilege: read the log; write it; publish it. Grant one of these roles to the accounts that do the work:
+-- Roles with the least privileges to read, write and publish the log. Grant one of them to an account, for example:
 --   grant deltasql_writer to etl;
--- Nothing here can change a committed row of the log: writers append, the mirror updates its own status.
+-- No role can change committed rows of the log: writers insert rows, and the mirror updates its status.
 do $$
 declare role text;
 begin

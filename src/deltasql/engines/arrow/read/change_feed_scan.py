@@ -37,7 +37,7 @@ from deltasql.protocol.statistics import num_records
 from deltasql.protocol.table_changes import LoggedCommit, Snapshot, TableState
 from deltasql.storage import Directory
 from deltasql.store import Store
-from deltasql.store.read.live_files import presented
+from deltasql.store.read.live_files import files_of_adds
 
 _VERSIONS_PER_QUERY = 100
 _THREADS = 16
@@ -160,7 +160,7 @@ class ChangePlan:
 
 def _change_snapshot(base: Snapshot, files: Sequence[ChangeFile]) -> Snapshot:
     columns = base.metadata.partition_columns
-    snapshot = replace(base, files=presented([change.file for change in files], columns), predicate=None)
+    snapshot = replace(base, files=files_of_adds([change.file for change in files], columns), predicate=None)
     kinds = [change.kind for change in files if change.kind is not None]
     versions, moments = [change.version for change in files], [change.timestamp for change in files]
     return with_change_columns(snapshot, versions, moments, kinds or None)
@@ -252,7 +252,7 @@ def state_without_files(store: Store, head: TableState, version: int) -> Snapsho
     state = store.state_at(head.table_id, version)
     if state.metadata is None:
         raise ValidationError(f"table {state.name} has no metadata yet", table=state.name)
-    no_files = presented([], state.metadata.partition_columns)
+    no_files = files_of_adds([], state.metadata.partition_columns)
     return Snapshot.of(replace(state, version=version), no_files)
 
 

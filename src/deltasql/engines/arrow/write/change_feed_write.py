@@ -13,7 +13,7 @@ from deltasql.engines.arrow.write.file_writer import FilePlan, TableFiles, as_cd
 from deltasql.protocol.actions import CHANGE_TYPE, Add, Cdc, Remove
 from deltasql.protocol.schema import loose_schema
 from deltasql.protocol.table_changes import Snapshot, TableState
-from deltasql.store.read.live_files import presented
+from deltasql.store.read.live_files import files_of_adds
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class ChangeFeedWriter:
         if not files or metadata is None:
             return []
         adds = [file if isinstance(file, Add) else removed_file(file) for file in files]
-        return self.write_rows(Snapshot.of(self.state, presented(adds, metadata.partition_columns)), kind)
+        return self.write_rows(Snapshot.of(self.state, files_of_adds(adds, metadata.partition_columns)), kind)
 
     def write_rows(self, snapshot: Snapshot, kind: str) -> list[Cdc]:
         """Write the rows of a snapshot, filtered by its predicate, as changes of one kind."""
