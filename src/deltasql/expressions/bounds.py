@@ -1,7 +1,6 @@
-"""Typed bounds of one leaf column over many files: their types, their bytes, and how they are joined.
+"""Typed bounds of one leaf column over many files: their types, their encoding, and their concatenation.
 
-A null anywhere means unknown, and unknown never hides a file. Nothing here knows where bounds come from
-(`stats`) or what is asked of them (`pruning`).
+Null stands for unknown, and an unknown bound never prunes a file.
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ _IPC = pa.ipc.IpcWriteOptions(compression="lz4")
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """One leaf column over n files: no value is below `min` or above `max`.
+    """The bounds of one leaf column over n files: no value is below `min` or above `max`.
 
-    `has_nulls`: may the file hold a null; `all_null`: are all its values null.
+    `has_nulls` is whether a file may have nulls, `all_null` whether all its values are null.
     """
 
     min: pa.Array
@@ -53,12 +52,12 @@ class Bounds:
 
 
 def leaf_columns(schema: pa.Schema) -> dict[ColumnPath, pa.DataType]:
-    """The primitive columns, through structs, not inside lists and maps."""
+    """Return the primitive columns with their types, including fields of structs, not those inside lists and maps."""
     return {tuple(field.name for field in chain): chain[-1].type for chain in leaf_fields(schema)}
 
 
 def leaf_fields(parent: pa.Schema | pa.StructType, above: tuple[pa.Field, ...] = ()) -> Iterator[tuple[pa.Field, ...]]:
-    """Each leaf as the chain of fields that leads to it; they hold Delta's metadata."""
+    """Yield each leaf as the chain of fields that leads to it, with their Delta metadata."""
     for field in parent:
         if pa.types.is_struct(field.type):
             yield from leaf_fields(field.type, (*above, field))
@@ -67,7 +66,7 @@ def leaf_fields(parent: pa.Schema | pa.StructType, above: tuple[pa.Field, ...] =
 
 
 def bounds_type(type: pa.DataType) -> pa.DataType:
-    """The type that bounds of such a column have; UNORDERED if Delta keeps none."""
+    """Return the type of the bounds of a column type; UNORDERED if Delta has no bounds for it."""
     if pa.types.is_timestamp(type):
         return TIMESTAMP if type.tz else TIMESTAMP_NTZ
     if pa.types.is_decimal(type) and type.precision <= MAX_PRECISION:
@@ -76,13 +75,13 @@ def bounds_type(type: pa.DataType) -> pa.DataType:
 
 
 def unknown_bounds(n: int, type: pa.DataType) -> Bounds:
-    """Bounds of n files of which nothing is known."""
+    """Return unknown bounds of n files."""
     values, flags = pa.nulls(n, bounds_type(type)), pa.nulls(n, BOOL)
     return Bounds(values, values, flags, flags)
 
 
 def single_precision(values: pa.DoubleArray, *, upper: bool) -> pa.DoubleArray:
-    """Bounds of 32-bit floats, moved outwards by one float: printed as 0.1, such a value is 0.10000000149."""
+    """Return bounds of 32-bit floats, widened by one float: the value that is printed as 0.1 is 0.10000000149."""
     doubles = values.to_numpy(zero_copy_only=False)
     with np.errstate(over="ignore", invalid="ignore"):
         moved = np.nextafter(doubles.astype(np.float32), np.float32(np.inf if upper else -np.inf))
@@ -90,7 +89,7 @@ def single_precision(values: pa.DoubleArray, *, upper: bool) -> pa.DoubleArray:
 
 
 def encode_bounds(bounds: Bounds) -> bytes:
-    """Arrow IPC, compressed."""
+    """Encode bounds as compressed Arrow IPC."""
     batch = pa.record_batch([getattr(bounds, name) for name in _NAMES], names=_NAMES)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema, options=_IPC) as writer:
@@ -100,13 +99,13 @@ def encode_bounds(bounds: Bounds) -> bytes:
 
 
 def decode_bounds(data: bytes) -> Bounds:
-    """What `encode_bounds` was given."""
+    """Decode the bytes of `encode_bounds`."""
     batch = pa.ipc.open_stream(data).read_next_batch()
     return Bounds(*(batch.column(name) for name in _NAMES))
 
 
 def concat_bounds(parts: Sequence[Bounds]) -> Bounds:
-    """The files of all parts in a row; a part whose type does not widen to that of the others is unknown."""
+    """Concatenate bounds; a part whose type does not widen to the common type becomes unknown."""
     type = reduce(_wider, (part.min.type for part in parts), UNORDERED)
     same = [retyped(part, type) for part in parts]
     if len(same) == 1:
@@ -117,7 +116,7 @@ def concat_bounds(parts: Sequence[Bounds]) -> Bounds:
 
 
 def retyped(bounds: Bounds, type: pa.DataType) -> Bounds:
-    """The same bounds after the column was widened to `type`; unknown if that is no widening."""
+    """Return bounds after the column was widened to a type; unknown if the type is not wider."""
     if bounds.min.type == type:
         return bounds
     low, high = (_widened(values, type) for values in (bounds.min, bounds.max))
@@ -151,13 +150,13 @@ def _widened(values: pa.Array, target: pa.DataType) -> pa.Array:
     if _widens(values.type, target):
         try:
             return _cast(values, target)
-        except pa.ArrowInvalid:  # a value that does not fit: the statistics are older than they say
+        except pa.ArrowInvalid:  # a value does not fit: the statistics are older than the type
             pass
     return pa.nulls(len(values), target)
 
 
 def _cast(values: pa.Array, target: pa.DataType) -> pa.Array:
     if values.type == INT and pa.types.is_decimal(target):
-        # Arrow asks for room for any int64, while the column held Delta integers that fit.
+        # Arrow requires room for any int64, while the column had narrower integers that fit.
         values = pc.cast(values, pa.decimal128(MAX_PRECISION, 0))
     return pc.cast(values, target)

@@ -1,7 +1,4 @@
-"""The text of a predicate as a syntax tree whose columns are known to exist.
-
-Owns the syntax, the names and their errors. Knows nothing of what a condition means.
-"""
+"""Parser of predicates in Spark SQL into syntax trees, and resolution of their column names."""
 
 from __future__ import annotations
 
@@ -26,10 +23,10 @@ Node = Any  # exp.Expression, or its base class in newer releases of sqlglot
 _SHOWN = 200
 _DEEP = 8_000
 _deep_lock = threading.Lock()
-_ROW_ALONE = "a predicate is decided for each row by itself"
-_REFUSED: tuple[tuple[type[Any], str], ...] = (
-    (exp.AggFunc, f"an aggregate is not allowed: {_ROW_ALONE}"),
-    (exp.Window, f"a window function is not allowed: {_ROW_ALONE}"),
+_PER_ROW = "a predicate is evaluated for each row separately"
+_UNSUPPORTED: tuple[tuple[type[Any], str], ...] = (
+    (exp.AggFunc, f"an aggregate is not allowed: {_PER_ROW}"),
+    (exp.Window, f"a window function is not allowed: {_PER_ROW}"),
     (exp.Query, "a subquery is not allowed: run it first and put its result into the predicate"),
     (exp.Placeholder, "a parameter is not allowed: put its value into the predicate"),
     (exp.Parameter, "a parameter is not allowed: put its value into the predicate"),
@@ -40,7 +37,7 @@ _CHAR = re.compile(rb"(?<!var)char\(")
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A column that a predicate names: its top-level name, and its path and type where it is a leaf."""
+    """A column of a predicate: its top-level name, and its path and type if it is a leaf."""
 
     root: str
     path: ColumnPath | None = None
@@ -49,33 +46,33 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class ConditionText:
-    """The text of a predicate, for errors that say where."""
+    """The text of a predicate, for errors with positions."""
 
     text: str
     table: str | None
 
     def error(self, problem: str, start: int | None = None) -> ValidationError:
+        """Return the error for a problem, with the line and column of a start position."""
         shown = self.text if len(self.text) <= _SHOWN else self.text[:_SHOWN] + "…"
-        where = f", {self._place(start)}" if start is not None else ""
+        where = f", {self._position(start)}" if start is not None else ""
         subject = f"table {self.table}: predicate" if self.table else "predicate"
-        end = "" if problem.endswith("?") else "."
-        return ValidationError(f"{subject} {shown!r}{where}: {problem}{end}", table=self.table, value=self.text)
+        return ValidationError(f"{subject} {shown!r}{where}: {problem}", table=self.table, value=self.text)
 
-    def _place(self, start: int) -> str:
+    def _position(self, start: int) -> str:
         before = self.text[:start]
         return f"line {before.count(chr(10)) + 1}, column {start - before.rfind(chr(10))}"
 
 
 @contextmanager
 def room_for_nesting(source: ConditionText) -> Iterator[None]:
-    """sqlglot takes about twenty calls for each level of parentheses, the interpreter allows a thousand."""
+    """Raise the recursion limit: sqlglot needs about twenty calls for each level of parentheses."""
     with _deep_lock:
         usual = sys.getrecursionlimit()
         sys.setrecursionlimit(max(usual, _DEEP))
         try:
             yield
         except RecursionError:
-            raise source.error("it is nested too deeply: join the conditions without parentheses") from None
+            raise source.error("the condition is nested too deeply: combine conditions without parentheses") from None
         finally:
             sys.setrecursionlimit(usual)
 
@@ -84,24 +81,24 @@ def room_for_nesting(source: ConditionText) -> Iterator[None]:
 
 
 def parse_condition(source: ConditionText) -> tuple[Node, frozenset[str]]:
-    """The tree, and those strings of it that Spark may read otherwise."""
+    """Return the syntax tree, and its strings that Spark may interpret differently."""
     tokens = _tokens(source)
     end = next((token for token in tokens[:-1] if token.token_type.name == "SEMICOLON"), None)
     if end is not None:
-        raise source.error("it holds several statements: give one condition", end.start)
+        raise source.error("several statements are given: give one condition", end.start)
     try:
         tree = Spark().parser().parse_into(exp.Condition, tokens, source.text)[0]
     except ParseError as error:
         raise _syntax_error(source, error) from None
-    _refuse(tree, source)
+    _reject_unsupported(tree, source)
     return tree, frozenset(_doubtful(tokens, source.text))
 
 
-def _refuse(tree: Node, source: ConditionText) -> None:
-    kinds = tuple(kind for kind, _ in _REFUSED)
+def _reject_unsupported(tree: Node, source: ConditionText) -> None:
+    kinds = tuple(kind for kind, _ in _UNSUPPORTED)
     bad = next((node for node in tree.walk() if isinstance(node, kinds)), None)
     if bad is not None:
-        problem = next(problem for kind, problem in _REFUSED if isinstance(bad, kind))
+        problem = next(problem for kind, problem in _UNSUPPORTED if isinstance(bad, kind))
         raise source.error(problem, _start(bad))
 
 
@@ -112,12 +109,12 @@ def _tokens(source: ConditionText) -> list[Any]:
         opened = max(map(source.text.rfind, ("'", '"', "`", "/*")))
         raise source.error("a quote or a comment is opened here and not closed", opened) from None
     if not tokens:
-        raise source.error("it is empty: give a condition such as day = '2026-01-01', or leave it out")
+        raise source.error("the condition is empty: give one such as day = '2026-01-01', or leave it out")
     return tokens
 
 
 def _doubtful(tokens: Sequence[Any], text: str) -> Iterator[str]:
-    """What a backslash means depends on spark.sql.parser.escapedStringLiterals."""
+    """Yield strings with a backslash: its meaning depends on spark.sql.parser.escapedStringLiterals."""
     for token in tokens:
         if token.token_type.name == "STRING" and "\\" in text[token.start : token.end + 1]:
             yield token.text
@@ -128,13 +125,13 @@ def _syntax_error(source: ConditionText, error: ParseError) -> ValidationError:
     word = details.get("highlight") or ""
     lines = source.text.splitlines(keepends=True)[: details.get("line", 1) - 1]
     start = sum(map(len, lines)) + details.get("col", 1) - len(word)
-    problem = f"it is no condition in Spark's SQL, see {word!r}" if word else "it is no condition in Spark's SQL"
+    problem = f"invalid condition in Spark SQL near {word!r}" if word else "invalid condition in Spark SQL"
     return source.error(f"{problem}: compare columns with values, as in id = 5 AND day > '2026-01-01'", start)
 
 
 def _start(node: Node) -> int | None:
-    places = [part.meta.get("start") for part in node.walk() if "start" in part.meta]
-    return min(places, default=None)
+    positions = [part.meta.get("start") for part in node.walk() if "start" in part.meta]
+    return min(positions, default=None)
 
 
 # --- Names
@@ -142,18 +139,18 @@ def _start(node: Node) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The columns of a table as Spark finds them: by any case, with or without the table's name."""
+    """The columns of a table as Spark resolves them: ignoring case, with or without the table's name."""
 
     schema: pa.Schema
     source: ConditionText
 
     def references(self, node: Node) -> Iterator[Reference]:
-        """Every column used anywhere under a node."""
+        """Yield every column that is used under a node."""
         for column in node.find_all(exp.Column):
             yield self.reference(_outermost(column))
 
     def reference(self, node: Node) -> Reference:
-        """The column that `a`, `s.b` or `table.a` names."""
+        """Return the column of `a`, `s.b` or `table.a`."""
         identifiers = list(_identifiers(node))
         for skipped in self._qualifiers([part.name.lower() for part in identifiers]):
             root = _field(self.schema, identifiers[skipped].name)
@@ -162,7 +159,7 @@ class Names:
         raise self._unknown(identifiers[0], ".".join(part.name for part in identifiers), self.schema)
 
     def _qualifiers(self, parts: Sequence[str]) -> Iterator[int]:
-        """How many leading parts may be the table's name; the longest first, none last."""
+        """Yield how many leading parts may be the table's name, the longest first, 0 last."""
         table = (self.source.table or "").lower().split(".")
         for length in range(min(len(table), len(parts) - 1), 0, -1):
             if list(parts[:length]) == table[-length:]:
@@ -176,7 +173,7 @@ class Names:
                 if pa.types.is_nested(chain[-1].type):
                     return Reference(root.name)
                 raise self.source.error(
-                    f"column {chain[-1].name!r} is no struct and has no field {identifier.name!r}",
+                    f"column {chain[-1].name!r} is not a struct and has no field {identifier.name!r}",
                     identifier.meta.get("start"),
                 )
             inner = _field(chain[-1].type, identifier.name)
@@ -193,7 +190,7 @@ class Names:
 
 
 def _outermost(column: Node) -> Node:
-    """sqlglot holds up to four parts of a name in the column, the others in dots around it."""
+    """Return the whole name: sqlglot keeps up to four parts in the column, and more parts in dots around it."""
     node = column
     while isinstance(node.parent, exp.Dot) and isinstance(node.parent.expression, exp.Identifier):
         node = node.parent
@@ -201,7 +198,7 @@ def _outermost(column: Node) -> Node:
 
 
 def is_name(node: Node) -> bool:
-    """Is it a column, possibly in a struct, and not a field of some other expression?"""
+    """Return whether a node is a column or a field of a struct column, not a field of another expression."""
     while isinstance(node, exp.Dot) and isinstance(node.expression, exp.Identifier):
         node = node.this
     return isinstance(node, exp.Column)
@@ -222,6 +219,6 @@ def _field(parent: pa.Schema | pa.StructType, name: str) -> pa.Field | None:
 
 
 def _compared_type(chain: Sequence[pa.Field]) -> pa.DataType:
-    """CHAR columns hold strings, but Spark pads what they are compared with: undecided, like binary."""
+    """Return the type for comparisons: Spark pads literals compared with CHAR, so CHAR is undecided, like binary."""
     padded = any(_CHAR.search((part.metadata or {}).get(_CHAR_METADATA, b"")) for part in chain)
     return pa.binary() if padded else chain[-1].type

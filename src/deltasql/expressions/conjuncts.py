@@ -1,4 +1,4 @@
-"""Which part of a statement's condition speaks of the changed table alone, and so tells its files apart."""
+"""The part of a statement's condition that only uses columns of the changed table, and so prunes its files."""
 
 from __future__ import annotations
 
@@ -10,8 +10,13 @@ from sqlglot.errors import SqlglotError
 
 
 def own_part(condition: Any, names: Collection[str], columns: Iterable[str]) -> str | None:
-    """The conditions, joined by AND at the top, that use columns of the table and nothing else; None if there are
-    none. `condition` is a text in Spark's SQL or a tree; `names` are what the table is called in there."""
+    """Return the top-level conditions that only use columns of the table, joined by AND; None if there are none.
+
+    Args:
+        condition: A text in Spark SQL, or a syntax tree.
+        names: The names of the table in the condition.
+        columns: The columns of the table.
+    """
     tree = _tree(condition)
     if tree is None:
         return None
@@ -23,7 +28,7 @@ def own_part(condition: Any, names: Collection[str], columns: Iterable[str]) -> 
 
 
 def is_own(condition: Any, names: Collection[str], columns: Iterable[str]) -> bool:
-    """Does a condition use columns of the table and nothing else?"""
+    """Return whether a condition only uses columns of the table."""
     tree = _tree(condition)
     return tree is not None and _is_own(tree, {name.lower() for name in names}, {column.lower() for column in columns})
 
@@ -34,7 +39,7 @@ def _tree(condition: Any) -> Any:
     try:
         return parse_one(condition, read="spark")
     except SqlglotError:
-        return None  # Spark says what is wrong with it
+        return None  # Spark reports the error
 
 
 def _conjuncts(tree: Any) -> Iterable[Any]:
@@ -53,7 +58,7 @@ def _belongs(column: Any, called: Collection[str], known: Collection[str]) -> bo
 
 
 def _bare(text: str) -> str:
-    """Without what the table is called: the predicate is asked of one table."""
+    """Return a condition without the table names of its columns."""
     tree = parse_one(text, read="spark")
     for column in list(tree.find_all(exp.Column)):
         column.replace(exp.column(column.this.copy()))

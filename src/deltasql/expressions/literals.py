@@ -1,7 +1,7 @@
-"""Literals of a predicate: their values, and what they become when Spark compares a column with them.
+"""Literals of a predicate: their values, and their position among the values of a compared column.
 
-Owns Spark's implicit casts as far as they are certain in every Spark mode; where they are not, a literal does
-not fit and decides nothing. Nothing here knows files or bounds.
+This module applies Spark's implicit casts where they are the same in every Spark mode. Where they are not, a literal
+does not fit the column, and the comparison is undecided.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from deltasql.expressions.value_text import DAY_MICROS, ZONE_SLACK, parse_plain_
 
 
 class Zone(Enum):
-    """Whose clock a time is read on."""
+    """The time zone of a time."""
 
     UTC = "utc"
     SESSION = "session"
@@ -42,11 +42,15 @@ class Zone(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Day:
+    """A date literal, in days since 1970."""
+
     days: int
 
 
 @dataclass(frozen=True, slots=True)
 class Instant:
+    """A timestamp literal, in microseconds since 1970."""
+
     micros: int
     zone: Zone
 
@@ -63,9 +67,9 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """Where a literal lies among the values of a column, in the type that both are compared in.
+    """The position of a literal among the values of a column, in the type of the comparison.
 
-    It is somewhere from `low` to `high`; with `gap` strictly between them, where no value of the column is.
+    The literal is from `low` to `high`. With `gap` it is strictly between them, where the column has no value.
     """
 
     low: pa.Scalar
@@ -76,7 +80,7 @@ class Fitted:
 # --- From SQL
 
 _PLAIN_INTEGER = re.compile(r"0|-?[1-9]\d{0,17}", re.ASCII)
-# Numbers of more digits are refused: Spark has no such decimals, and Python converts them slowly.
+# More digits are undecided: Spark has no such decimals, and Python converts them slowly.
 _PLAIN_NUMBER = re.compile(r"-?\d{1,99}(?:\.\d{1,99})?", re.ASCII)
 _INTEGER = re.compile(r"\d{1,99}", re.ASCII)
 _DECIMAL = re.compile(r"\d{1,99}\.\d{0,99}|\.\d{1,99}", re.ASCII)
@@ -86,7 +90,7 @@ _INTEGER_BITS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
 
 
 def constant(node: Any, is_doubtful: Callable[[str], bool]) -> Constant | None:
-    """The value of a literal, or None; `is_doubtful` tells the strings that Spark may read otherwise."""
+    """Return the value of a literal, or None; `is_doubtful` finds strings that Spark may interpret differently."""
     if isinstance(node, exp.Null | exp.Boolean):
         return Constant(None if isinstance(node, exp.Null) else bool(node.this))
     if isinstance(node, exp.Literal):
@@ -141,7 +145,7 @@ def _cast_to_int(value: Value, bits: int) -> int | None:
 
 
 def _cast_to_decimal(value: Value, params: list[str]) -> Decimal | None:
-    """Only a value that keeps all its digits."""
+    """Return the decimal if it keeps all its digits."""
     precision, scale = (int(param) if _TWO_DIGITS.fullmatch(param) else -1 for param in (*params, "0")[:2])
     if isinstance(value, str) and _PLAIN_NUMBER.fullmatch(value):
         value = Decimal(value)
@@ -206,21 +210,21 @@ _CASTS: dict[str, Callable[[Value], Value]] = {
 # --- Against a column
 
 _INT_DIGITS = 20  # Spark compares a BIGINT with a decimal as DECIMAL(20, 0)
-_ZONE = "it depends on the time zone of Spark's session: compare a TIMESTAMP with one such as '2026-01-31T12:00:00Z'"
-_ROUNDED = "Spark compares decimals with this as doubles, which are rounded: write a number such as 1.5, without E"
-_SINGLE = "the column is FLOAT, and some modes of Spark round the number to one"
-_NARROW = "some modes of Spark cast the text to the column's type, where it does not fit"
+_ZONE = "the result depends on the time zone of the Spark session: compare with a value such as '2026-01-31T12:00:00Z'"
+_ROUNDED = "Spark compares decimals with this literal as rounded doubles: write a number such as 1.5, without E"
+_SINGLE = "the column is FLOAT, and some modes of Spark round the literal to FLOAT"
+_NARROW = "some modes of Spark cast the text to the column's type, which cannot hold it"
 
 
 def fit(value: Value, type: pa.DataType) -> Fitted | None:
-    """The literal among the values of such a column; None if how Spark compares the two is not certain."""
+    """Return the position of a literal among the values of a column; None if Spark's comparison is not certain."""
     rule = _FITS.get(value.__class__)
     target = bounds_type(type)
     return rule(value, target) if rule and _has_room([value], target) else None
 
 
 def doubt(value: Value, type: pa.DataType) -> str | None:
-    """Why the place of a literal that fits decides files, but not rows; None if it decides both."""
+    """Return why a literal that fits can prune files but not filter rows; None if it can do both."""
     literal = fit(value, type)
     if literal is None or literal.gap:
         return None
@@ -236,12 +240,12 @@ def doubt(value: Value, type: pa.DataType) -> str | None:
 
 
 def _is_single(value: float) -> bool:
-    """A whole number may be an integer in the text, which becomes a float, not a double, without ANSI mode."""
+    """Return whether a number is an exact float: without ANSI mode, Spark compares an integer literal as a float."""
     return not value.is_integer() or bool(pa.scalar(value, pa.float32()).as_py() == value)
 
 
 def _has_room(values: Sequence[Value], target: pa.DataType) -> bool:
-    """Does Spark have a decimal for all digits of the column and the literals? It rounds, or gives up, where not."""
+    """Return whether a Spark decimal has room for all digits of the column and the literals."""
     decimals = [value for value in values if isinstance(value, Decimal)]
     if pa.types.is_decimal(target):
         digits = [(target.precision - target.scale, target.scale), *(_digits(v) for v in values)]
@@ -253,7 +257,7 @@ def _has_room(values: Sequence[Value], target: pa.DataType) -> bool:
 
 
 def _digits(value: Value) -> tuple[int, int]:
-    """How many digits a number has before and after the point."""
+    """Return the number of digits before and after the point."""
     if not isinstance(value, int | Decimal):
         return 0, 0
     digits, exponent = Decimal(value).as_tuple()[1:]
@@ -262,9 +266,9 @@ def _digits(value: Value) -> tuple[int, int]:
 
 
 def fit_all(values: Sequence[Value], type: pa.DataType, *, negated: bool) -> list[Fitted] | None:
-    """The literals of `IN`, or of `NOT IN`: Spark casts the column and all of them to one type.
+    """Return the positions of the literals of `IN` or `NOT IN`: Spark casts the column and all literals to one type.
 
-    Those that no value of the column equals are left out.
+    Literals that no value of the column equals are left out.
     """
     target = bounds_type(type)
     if not _one_type(values, target, negated=negated) or not _has_room(values, target):
@@ -278,7 +282,7 @@ def fit_all(values: Sequence[Value], type: pa.DataType, *, negated: bool) -> lis
 
 
 def _one_type(values: Sequence[Value], target: pa.DataType, *, negated: bool) -> bool:
-    """Next to a string, some modes compare all as strings; certain where equal values have equal texts."""
+    """Return whether all literals are compared in one type. With a string among them, some modes compare strings."""
     if not any(isinstance(value, str) for value in values):
         return True
     if pa.types.is_timestamp(target):
@@ -308,7 +312,7 @@ def _fit_exact(value: int | Decimal, target: pa.DataType) -> Fitted | None:
 
 
 def _between(value: int | Decimal, scale: int, type: pa.DataType) -> Fitted | None:
-    """The neighbours of the literal among the multiples of the scale's unit."""
+    """Return the neighbours of the literal among the multiples of the scale's unit."""
     units = Fraction(value) * 10**scale
     below = _point(_unscaled(math.floor(units), scale), type)
     above = _point(_unscaled(math.ceil(units), scale), type)
@@ -320,7 +324,7 @@ def _unscaled(units: int, scale: int) -> int | Decimal:
 
 
 def _fit_double(value: float | None, target: pa.DataType) -> Fitted | None:
-    """Spark compares integers and decimals with a double as doubles."""
+    """Return the position of a double: Spark compares integers and decimals with it as doubles."""
     numeric = target in (INT, DOUBLE) or pa.types.is_decimal(target)
     return _point(value, DOUBLE) if numeric and value is not None and math.isfinite(value) else None
 
@@ -347,7 +351,7 @@ def _fit_day(day: Day, target: pa.DataType) -> Fitted | None:
 
 
 def _fit_instant(instant: Instant, target: pa.DataType) -> Fitted | None:
-    """Exact only between equals: everything else goes through the zone of the session."""
+    """Return the position of a time: exact for the same zone, else within the possible zones of the session."""
     if target == TIMESTAMP:
         return _point(instant.micros, target, 0 if instant.zone is Zone.UTC else ZONE_SLACK)
     if target in (TIMESTAMP_NTZ, DATE):

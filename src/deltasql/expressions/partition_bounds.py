@@ -1,4 +1,4 @@
-"""Partition values, which Delta keeps as strings, as bounds: exact wherever the string is clear."""
+"""Bounds of partition columns from partition values, which Delta stores as texts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _NOT_FINITE = ("NaN", "Infinity", "+Infinity", "-Infinity")
 
 
 class _Value(NamedTuple):
-    """The bounds of one value; `null`: is it the SQL null, or None if readers may differ."""
+    """The bounds of one value. `null` is whether it is the SQL null; None if readers may differ."""
 
     low: Any = None
     high: Any = None
@@ -47,7 +47,7 @@ _UNCLEAR = _Value(null=None)
 
 
 def partition_bounds(values: pa.Array | pa.ChunkedArray, type: pa.DataType) -> Bounds:
-    """The bounds of one partition column from the serialised values of each file; null is the SQL null."""
+    """Return the bounds of one partition column from the text of each file; null is the SQL null."""
     whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     distinct = whole.cast(STRING).dictionary_encode()
     target = bounds_type(type)
@@ -72,7 +72,7 @@ def _read(text: str, target: pa.DataType) -> _Value:
 
 
 def _fit(values: Sequence[Any], type: pa.DataType) -> bool:
-    """Readers turn a value outside the column's type into null, or into another value."""
+    """Return whether values fit the type: readers turn other values into null, or into different values."""
     try:
         pa.array(values, type)
     except (pa.ArrowInvalid, OverflowError):
@@ -85,7 +85,7 @@ def _exact(value: Any) -> _Value:
 
 
 def _read_string(text: str) -> _Value:
-    """The protocol says that the empty string is null, Spark reads the empty string."""
+    """The protocol defines the empty string as null, but Spark reads it as the empty string."""
     return _exact(text) if text else _Value("", "", None)
 
 
@@ -97,7 +97,7 @@ def _read_double(text: str) -> _Value:
 
 
 def _read_timestamp(text: str) -> _Value:
-    """Without a zone, the time is in that of the writer."""
+    """A time without a zone is in the unknown zone of the writer."""
     found = parse_plain_timestamp(text)
     if found is None:
         return _UNCLEAR

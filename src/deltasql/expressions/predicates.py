@@ -1,8 +1,7 @@
-"""Predicates in Spark's SQL, asked of the bounds of files: which may hold a matching row?
+"""Predicates in Spark SQL, compiled from syntax trees to questions about files and rows.
 
-Owns the way from a syntax tree to questions. NOT is pushed down on the way, which SQL's three-valued logic
-allows: `NOT (a AND b)` is true exactly where `NOT a OR NOT b` is, `NOT a < 5` where `a >= 5` is. Whatever is
-not understood is unknown and keeps every file.
+NOT is pushed down to the comparisons, which SQL's three-valued logic allows: `NOT (a AND b)` is true exactly where
+`NOT a OR NOT b` is, `NOT a < 5` where `a >= 5` is. A condition that is not supported is unknown and prunes no file.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from deltasql.expressions.row_filter import RowFilter, Undecided, row_filter
 
 @dataclass(frozen=True, slots=True)
 class _Conjunct:
-    """One of the conditions that AND joins at the top."""
+    """One of the top-level conditions that are joined by AND."""
 
     text: str
     columns: frozenset[ColumnPath]
@@ -54,18 +53,22 @@ class Predicate:
 
     text: str
     columns: frozenset[ColumnPath]
-    """All leaf columns it uses."""
+    """All leaf columns of the predicate."""
     data_columns: frozenset[ColumnPath]
-    """Those whose bounds come from statistics."""
+    """The leaf columns that are not partition columns: their bounds come from statistics."""
     partition_only: bool
-    """Does it use partition columns and nothing else, so that partition values alone decide?"""
+    """Whether the predicate only uses partition columns, so that partition values decide it."""
     conjuncts: tuple[_Conjunct, ...] = dataclass_field(repr=False)
 
     @classmethod
     def parse(
         cls, text: str, schema: pa.Schema, partition_columns: Sequence[str], *, table: str | None = None
     ) -> Predicate:
-        """The predicate of a text such as `day = '2026-01-01' AND amount > 5`, with columns of the schema."""
+        """Parse a predicate such as `day = '2026-01-01' AND amount > 5` with the columns of a schema.
+
+        Raises:
+            ValidationError: The text is not a condition, or a column does not exist.
+        """
         source = ConditionText(text, table)
         with room_for_nesting(source):
             tree, doubtful = parse_condition(source)
@@ -80,22 +83,26 @@ class Predicate:
         return cls(text, columns, data_columns, all(part.partition_only for part in conjuncts), conjuncts)
 
     def may_match(self, bounds: Mapping[ColumnPath, Bounds], n: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """For each of n files: may it hold a matching row? A column without bounds is unknown."""
+        """Return for each of n files whether it may have a matching row. A column without bounds is unknown."""
         return may_match(All(tuple(part.question for part in self.conjuncts)), bounds, n)
 
     def row_filter(self, table: str) -> RowFilter:
-        """What keeps exactly the rows that Spark would, of batches with the table's columns."""
+        """Return a filter for batches with the table's columns, with the same result as Spark.
+
+        Raises:
+            UnsupportedFeature: The result of a condition is not certain without Spark.
+        """
         try:
             return row_filter(All(tuple(part.question for part in self.conjuncts)))
         except Undecided as part:
             raise UnsupportedFeature(
-                f"table {table}: without Spark, rows cannot be chosen by {part.about or self.text}: {part.why}; "
-                f"t.df(where=…) asks Spark",
+                f"table {table}: rows cannot be filtered by {part.about or self.text} without Spark: {part.why}; "
+                f"use t.df(where=…), which runs on Spark",
                 table=table,
             ) from None
 
     def partition_part(self) -> Predicate | None:
-        """The conditions, joined by AND, that only use partition columns; None if there are none."""
+        """Return the predicate of the conditions that only use partition columns; None if there are none."""
         parts = tuple(part for part in self.conjuncts if part.partition_only and part.columns)
         return self._of(" AND ".join(part.text for part in parts), parts) if parts else None
 
@@ -121,7 +128,7 @@ _SURROGATES = range(0xD800, 0xE000)
 
 @dataclass(frozen=True, slots=True)
 class _Compiler:
-    """From syntax trees to questions; `negated` asks where the condition is false."""
+    """The compiler from syntax trees to questions; with `negated`, a question is about where a condition is false."""
 
     names: Names
     doubtful: frozenset[str]
@@ -132,7 +139,7 @@ class _Compiler:
             columns = frozenset(reference.path for reference in references if reference.path)
             partition_only = all(reference.root in partitions for reference in references)
             yield _Conjunct(
-                text=_text(node) if partition_only else "",  # only `partition_part` asks for it
+                text=_text(node) if partition_only else "",  # only `partition_part` uses it
                 columns=columns,
                 data_columns=frozenset(path for path in columns if path[0] not in partitions),
                 partition_only=partition_only,
@@ -159,7 +166,7 @@ class _Compiler:
     def _predicate(self, node: Node, *, negated: bool) -> Question | None:
         kind = type(node)
         known, rule = _RULES.get(kind, (frozenset(), None))
-        # An argument that is not known here may turn the meaning round (SYMMETRIC, ESCAPE).
+        # An argument that is not known here may change the meaning (SYMMETRIC, ESCAPE).
         if rule is None or any(value and name not in known for name, value in node.args.items()):
             return None
         return rule(self, node, negated)
@@ -184,7 +191,7 @@ class _Compiler:
         return found
 
     def _compared(self, left: Node, operator: str, right: Node) -> tuple[Question, str | None]:
-        """The question, and why it is not the whole of what is asked, if it is not."""
+        """Return the question, and why it only holds for files and not for rows, if so."""
         match self._operand(left), self._operand(right):
             case (Constant(None), _) | (_, Constant(None)):
                 return _NEVER, None
@@ -198,7 +205,7 @@ class _Compiler:
         return _UNKNOWN, None
 
     def _null_safe(self, node: Node, negated: bool) -> Question:
-        """`<=>` is never null: equal values, or two nulls."""
+        """Compile `<=>`, which is never null: it is true for equal values and for two nulls."""
         negated ^= type(node) is exp.NullSafeNEQ
         left, right = self._operand(node.this), self._operand(node.expression)
         compared = self._comparison(node.this, "<>" if negated else "=", node.expression)
@@ -228,7 +235,7 @@ class _Compiler:
         return Either(ends) if negated else All(ends)
 
     def _like(self, node: Node, negated: bool) -> Question | None:
-        """`prefix%` is a range of strings; other patterns decide nothing."""
+        """Compile `prefix%` to a range of strings; other patterns are unknown."""
         column, pattern = self._operand(node.this), self._operand(node.expression)
         if not isinstance(column, Column):
             return None
@@ -274,7 +281,7 @@ _RULES: dict[type[Any], tuple[frozenset[str], _Rule | None]] = {
 
 
 def _joined(node: Node, kind: type[Any]) -> Iterator[Node]:
-    """The conditions that AND, or OR, joins, in their order."""
+    """Yield the conditions that are joined by AND or OR, in order."""
     waiting = [node]
     while waiting:
         part = waiting.pop().unnest()
@@ -297,20 +304,20 @@ def _against(column: Column, operator: str, value: Value) -> Question:
         return Compare(column, operator, literal)
     if operator in ("=", "<>"):
         return _NEVER if operator == "=" else NotNull(column)
-    # No value of the column lies in the gap, so below the literal is what is not above its lower neighbour.
+    # The column has no value in the gap, so a value is below the literal if it is not above its lower neighbour.
     below = operator in ("<", "<=")
     neighbour = literal.low if below else literal.high
     return Compare(column, "<=" if below else ">=", Fitted(neighbour, neighbour))
 
 
 def _bounded(bound: Question, about: str, why: str) -> Question:
-    """Of files, the bound decides; of rows, nothing does."""
+    """Return a question that the bound decides for files, and that is undecided for rows."""
     undecided = Fixed(None, about, why)
     return undecided if bound == _UNKNOWN else All((undecided, bound))
 
 
 def _mixed(left: Column, right: Column) -> str | None:
-    """Without ANSI mode, Spark compares integers with floats as floats, else as doubles."""
+    """Return why two columns cannot be compared: without ANSI mode, Spark compares integers and floats as floats."""
     types = (left.type, right.type)
     rounded = any(pa.types.is_float32(type) for type in types) and any(type in _WIDE_INTEGERS for type in types)
     return "some modes of Spark round the integers to floats" if rounded else None
@@ -333,7 +340,7 @@ def _value(operand: Column | Constant) -> Question:
 
 
 def _may_become_null(left: Column | Constant, right: Column | Constant) -> bool:
-    """Without ANSI mode, a string that does not become a value of the other type becomes null."""
+    """Return whether a cast may give null: without ANSI mode, a string that is not a value of the type does."""
     texts = [isinstance(side, Constant) and isinstance(side.value, str) for side in (left, right)]
     columns = [side for side in (left, right) if isinstance(side, Column)]
     return any(texts) and any(bounds_type(column.type) != STRING for column in columns)
@@ -347,7 +354,7 @@ def _starts_with(column: Column, prefix: str, *, negated: bool) -> Question:
 
 
 def _successor(prefix: str) -> str:
-    """The first string behind all that start with the prefix; empty if there is none."""
+    """Return the first string after all that start with the prefix; empty if there is none."""
     stem = prefix.rstrip(chr(_LAST_CHARACTER))
     if not stem:
         return ""
@@ -375,5 +382,5 @@ def _one_of(column: Column, literals: Sequence[Fitted], *, negated: bool) -> Que
 
 
 def _plain(value: pa.Scalar) -> Any:
-    """Days and microseconds as integers: Python's datetime needs a time zone database."""
+    """Return days and microseconds as integers: Python's datetime needs a time zone database."""
     return value.value if pa.types.is_temporal(value.type) else value.as_py()

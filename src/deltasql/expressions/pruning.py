@@ -1,8 +1,7 @@
-"""May a file hold a row for which a condition is true? Decided from bounds, for many files at once.
+"""Pruning of files: whether a file may have a row for which a condition is true, from bounds of many files at once.
 
-A condition arrives here without NOT (`predicates` pushes it down to the comparisons), so each node asks one
-question. Answers are Arrow booleans, one per file or one scalar for all; null is "not known", which Kleene
-logic carries just as "yes".
+Conditions come without NOT, because `predicates` pushes it down to the comparisons. Answers are Arrow booleans, one per
+file or one scalar for all. Null is unknown, which Kleene logic treats like true: the file is not pruned.
 """
 
 from __future__ import annotations
@@ -46,13 +45,13 @@ class Column:
 
 
 class Question(Protocol):
-    """One question about every file: may a row of it pass?"""
+    """A question about every file: whether it may have a row for which a condition is true."""
 
     def may(self, files: FileBounds) -> Answer: ...
 
 
 def may_match(question: Question, files: FileBounds, n: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """For each of n files: may it hold a row for which the answer is yes?"""
+    """Return for each of n files whether it may have a row for which the condition is true."""
     answer = question.may(files)
     if isinstance(answer, pa.Scalar):
         return np.full(n, answer.as_py() is not False)
@@ -64,7 +63,7 @@ def may_match(question: Question, files: FileBounds, n: int) -> np.ndarray[Any, 
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """The same for every file; None is unknown: `about` is the text of what was asked, `why` what stands against it."""
+    """The same answer for every file; None is unknown. `about` is the text of the condition, `why` the reason."""
 
     answer: bool | None
     about: str = field(default="", compare=False)
@@ -151,7 +150,7 @@ class CompareColumns:
 
 
 def comparable_columns(left: Column, right: Column) -> pa.DataType | None:
-    """The type in which Spark compares two columns, where that needs no time zone and no precision."""
+    """Return the type in which Spark compares two columns, if it needs neither a time zone nor rounding."""
     types = {bounds_type(left.type), bounds_type(right.type)}
     if len(types) == 1:
         type = types.pop()
@@ -182,7 +181,7 @@ class OneOf:
             hit = pc.invert(pc.and_kleene(only, pc.equal(nearest_high, low)))
         else:
             hit = pc.and_kleene(pc.less_equal(low, nearest_high), pc.less_equal(nearest_low, high))
-        # Where the minimum is unknown, so is the place among the literals; the maximum may still decide.
+        # If the minimum is unknown, so is the index among the literals; the maximum may still decide.
         hit = pc.if_else(low.is_valid(), hit, UNKNOWN if self.negated else pc.greater_equal(high, self.lows[0]))
         return pc.and_kleene(pc.invert(bounds.all_null), hit)
 
@@ -202,7 +201,7 @@ _MAY: dict[str, Callable[[Range, Range], Answer]] = {
 
 
 def _range(bounds: Bounds, type: pa.DataType, target: pa.DataType) -> Range:
-    """The bounds in the type that the comparison is made in."""
+    """Return the bounds in the type of the comparison."""
     bounds = retyped(bounds, bounds_type(type))
     source = bounds.min.type
     if source == target or (pa.types.is_decimal(source) and pa.types.is_decimal(target)):
@@ -216,7 +215,7 @@ def _moved(values: pa.DoubleArray, direction: int) -> pa.DoubleArray:
 
 
 def _first_not_below(ordered: pa.Array, values: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """For each value the place of the first element that is not below it; anything for a null."""
+    """Return for each value the index of the first element that is not below it; any index for a null."""
     plain = ordered.type in (INT, DOUBLE, DATE) or pa.types.is_timestamp(ordered.type)
     return (_search_plain if plain else _search)(ordered, values)
 
@@ -235,7 +234,7 @@ def _plain(values: pa.Array) -> np.ndarray[Any, Any]:
 
 
 def _search(ordered: pa.Array, values: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """A binary search of all values at once, for what numpy does not order as Arrow does."""
+    """Search all values at once, for types that numpy and Arrow order differently."""
     low = np.zeros(len(values), np.int64)
     high = np.full(len(values), len(ordered), np.int64)
     for _ in range(len(ordered).bit_length()):

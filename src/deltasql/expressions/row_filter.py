@@ -1,8 +1,7 @@
-"""For which rows is a condition true? The row's side of the questions that `pruning` asks of files.
+"""Filters for the rows of Arrow batches, from the questions that `pruning` evaluates for files.
 
-NOT is gone by the time a condition arrives here, so nothing but "is it true" matters, and null counts as no. The
-answers are Spark's in every mode: NaN equals NaN and is above all other numbers, -0.0 equals 0.0. What is known of
-files only, as a bound, is refused: a row is never guessed.
+Conditions come without NOT, so null counts as false. Results equal Spark's in every mode: NaN equals NaN and is above
+all other numbers, -0.0 equals 0.0. A question that is only certain for files is rejected.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ from deltasql.expressions.pruning import (
 
 Mask = Any  # pa.BooleanArray | pa.BooleanScalar
 RowFilter = Callable[[pa.RecordBatch], Mask]
-"""One answer per row of a batch, or one for all; null is no."""
+"""One answer per row of a batch, or one for all rows; null counts as false."""
 
 _Values = Callable[[pa.RecordBatch], pa.Array]
 _ZERO = pa.scalar(0.0, DOUBLE)
 
 
 class Undecided(Exception):
-    """A part of a condition that does not decide rows: its text if it is known, and the reason."""
+    """A part of a condition that cannot filter rows: its text if it is known, and the reason."""
 
     def __init__(self, about: str, why: str) -> None:
         super().__init__(about, why)
@@ -47,14 +46,14 @@ class Undecided(Exception):
 
 @singledispatch
 def row_filter(question: Question) -> RowFilter:
-    """The answers to a question, row by row."""
-    raise Undecided("", f"{type(question).__name__} is only known for whole files")
+    """Return the filter of a question; raise Undecided if it is only certain for files."""
+    raise Undecided("", f"{type(question).__name__} can only be decided for whole files")
 
 
 @row_filter.register
 def _fixed(question: Fixed) -> RowFilter:
     if question.answer is None:
-        raise Undecided(question.about, question.why or "it is not a comparison that deltasql knows")
+        raise Undecided(question.about, question.why or "this kind of condition is not supported")
     answer = pa.scalar(question.answer, BOOL)
     return lambda _: answer
 
@@ -85,7 +84,7 @@ def _not_null(question: NotNull) -> RowFilter:
 def _compare(question: Compare) -> RowFilter:
     literal = question.literal.low
     if literal != question.literal.high:
-        raise Undecided("", "the literal is only known to lie between two values")
+        raise Undecided("", "the literal is only known to be between two values")
     values, rule = _values(question.column, literal.type), _ORDERED[question.operator]
     return lambda batch: rule(values(batch), literal)
 
@@ -100,12 +99,12 @@ def _compare_columns(question: CompareColumns) -> RowFilter:
 @row_filter.register
 def _one_of(question: OneOf) -> RowFilter:
     if not question.lows.equals(question.highs):
-        raise Undecided("", "the literals are only known to lie between values")
-    values, wanted = _values(question.column, question.lows.type), _without_negative_zero(question.lows)
+        raise Undecided("", "the literals are only known to be between two values")
+    values, literals = _values(question.column, question.lows.type), _without_negative_zero(question.lows)
 
     def answer(batch: pa.RecordBatch) -> Mask:
         array = _without_negative_zero(values(batch))
-        found = pc.is_in(array, value_set=wanted)
+        found = pc.is_in(array, value_set=literals)
         return pc.and_(array.is_valid(), pc.invert(found)) if question.negated else found
 
     return answer
@@ -124,21 +123,21 @@ def _joined(parts: tuple[Question, ...], join: Callable[[Mask, Mask], Mask], *, 
 
 
 def _values(column: Column, type: pa.DataType | None = None) -> _Values:
-    """A column, through structs, in the type that Spark compares it in."""
+    """Return a column or field of a struct, in the type in which Spark compares it."""
     root, *inner = column.path
 
     def values(batch: pa.RecordBatch) -> pa.Array:
         array = batch.column(root)
         if inner:
             array = pc.struct_field(array, inner)
-        # Integers become doubles as in Java, to the nearest one.
+        # Integers are cast to the nearest double, as in Java.
         return array if type is None or array.type == type else array.cast(type, safe=False)
 
     return values
 
 
 def _without_negative_zero(values: pa.Array) -> pa.Array:
-    """Arrow looks doubles up by their bits."""
+    """Return values without -0.0: Arrow compares doubles by their bits in `is_in`."""
     return pc.add(values, _ZERO) if values.type == DOUBLE else values
 
 
