@@ -51,7 +51,7 @@ from deltasql.protocol.actions import Action, CommitInfo, Metadata, Protocol, fr
 from deltasql.protocol.table_changes import SERIALIZABLE, Changes, NewTable, Reads, TableCommit, TableState
 from deltasql.store import Committed, Snapshot, Store, TransactionHeader
 from deltasql.store.action_rows import file_token
-from deltasql.store.read.file_lists import MetadataChanged
+from deltasql.store.read.file_lists import StaleTableState
 from deltasql.store.read.live_files import files_of_adds
 from deltasql.store.read.log_reader import parse_where
 from deltasql.store.store import in_stage
@@ -304,7 +304,7 @@ class MultiTableTransaction:
             found = self._store.files(state, predicate)
             if found.version == state.version:
                 return found.files
-        except MetadataChanged:
+        except StaleTableState:
             _log.debug("table %s has another schema now", state.name)
         return self._store.files_at(state, state.version, predicate)
 

@@ -296,7 +296,7 @@ class Store:
         """Return the live files at the head with their version.
 
         Raises:
-            MetadataChanged: `state` does not have the current metadata.
+            StaleTableState: `state` does not have the current metadata.
         """
         return self._file_lists.live(state, predicate)
 

@@ -32,7 +32,7 @@ _MIN_FILES_FOR_BOUNDS = 20_000
 _MAX_PARTITION_SHARE = 0.5
 
 
-class MetadataChanged(Exception):
+class StaleTableState(Exception):
     """The metadata of the table changed after its state was read. The caller must read the state again."""
 
 
@@ -67,7 +67,7 @@ class FileLists:
         """Return the live files at the head, with a predicate only those that may hold matching rows.
 
         Raises:
-            MetadataChanged: `state` does not have the current metadata.
+            StaleTableState: `state` does not have the current metadata.
         """
         with self._lock:
             return self._session(state).read(lambda session: self._read(session, state, predicate))
@@ -75,7 +75,7 @@ class FileLists:
     def _read(self, session: ArrowSession, state: TableState, predicate: Predicate | None) -> FilesAt:
         head = session.table("arrow_head", table_key=state.table_key).to_pylist()[0]
         if head["shape_version"] != state.shape_version:
-            raise MetadataChanged
+            raise StaleTableState
         bounds = self._bounds_of(state)
         files = self._live(session, state, head, predicate, bounds)
         return FilesAt(head["current_version"], public_columns(files, bounds.partitions))

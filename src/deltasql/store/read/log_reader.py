@@ -12,7 +12,7 @@ import pyarrow as pa
 from deltasql.errors import UsageError
 from deltasql.protocol.schema import arrow_schema
 from deltasql.protocol.table_changes import Snapshot, TableState
-from deltasql.store.read.file_lists import FilesAt, MetadataChanged
+from deltasql.store.read.file_lists import FilesAt, StaleTableState
 
 if TYPE_CHECKING:
     from deltasql.expressions.predicates import Predicate
@@ -102,7 +102,7 @@ class SqlTxnLogReader:
             try:
                 predicate = parse_where(where, head)
                 return head, self._store.files(head, predicate), predicate
-            except MetadataChanged:
+            except StaleTableState:
                 head = self._store.state(head.table_id)
 
     def history(self, table: str | UUID, limit: int | None = None) -> list[HistoryEntry]:
