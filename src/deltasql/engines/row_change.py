@@ -1,11 +1,11 @@
-"""UPDATE, DELETE and MERGE as values: what becomes of which rows. Nothing here knows Spark.
+"""The description of a row change (INSERT, UPDATE, DELETE, MERGE) as plain values, for methods and SQL alike.
 
-The table's rows are called `t`, those of a source `s`.
+Expressions are texts in Spark SQL or Columns. They refer to the table and to the source by their aliases.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,132 +14,140 @@ import pyarrow as pa
 from deltasql.protocol.actions import Add, Cdc
 
 FILE, ROW = "__deltasql_file", "__deltasql_row"
-"""The columns that tell where a row lies: its file, by Hadoop's URI, and its number in there."""
-ALONE = "__deltasql_alone"
-"""The column that tells whether a row matches none of the source, where such rows may change."""
-CLAUSE = "__deltasql_clause"
-"""The column that tells which clause applies to a row, if there are several."""
-TARGET, SOURCE = "t", "s"
+"""The columns of a row id: the file, and the number of the row in the file."""
 ACTION = "__deltasql_action"
-"""The column that tells what becomes of a row."""
+"""The column that holds the action of a changed row; RETURNING may read it."""
+TARGET, SOURCE = "t", "s"
+"""The aliases of the table and of the source in the expressions of methods."""
 UPDATE, DELETE, INSERT, NOTHING = "UPDATE", "DELETE", "INSERT", "NOTHING"
 MERGE, WRITE = "MERGE", "WRITE"
-"""What statements are called besides in history."""
-UNMATCHED = {UPDATE: "UPDATE of rows that match none", DELETE: "DELETE of rows that match none"}
-"""How these are counted."""
+"""Names of operations in the history besides UPDATE and DELETE."""
+UNMATCHED = {UPDATE: "UPDATE of rows not matched by source", DELETE: "DELETE of rows not matched by source"}
+"""The keys of the counts of rows that match no source row, by action."""
 MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE = "matched", "not matched", "not matched by source"
 
 Expression = Any
-"""A text in Spark's SQL, or a Column."""
+"""A text in Spark SQL, a Column, or a plain value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """What becomes of the rows that it is the first to apply to."""
+    """The action for the rows to which this clause is the first to apply."""
 
     action: str
     of: str = MATCHED
     condition: Expression | None = None
     values: Mapping[str, Expression] = field(default_factory=dict)
-    """The values of columns; an update leaves the others as they are, an insert leaves them out."""
+    """The values of columns. UPDATE keeps the columns that are left out, INSERT gives them their defaults."""
 
 
 def unreachable(clauses: Sequence[Clause]) -> int | None:
-    """The first clause that no row can reach: one of its kind that takes all of them comes before."""
+    """Return the index of the first clause that no row reaches, because an earlier one of its kind takes all rows."""
     taken: set[str] = set()
-    for number, clause in enumerate(clauses):
+    for index, clause in enumerate(clauses):
         if clause.of in taken:
-            return number
+            return index
         if clause.condition is None:
             taken.add(clause.of)
     return None
 
 
 @dataclass(frozen=True, slots=True)
-class Fields:
-    """A table's columns, in Delta's words, and which of them are its partition columns."""
+class Source:
+    """The rows that a change reads besides the table."""
 
-    all: Sequence[Any]
-    partitions: Sequence[str]
+    rows: Any
+    """A Spark frame. With several aliases its columns are qualified by them."""
+    columns: Mapping[str, Sequence[str]]
+    """The columns of each alias."""
+
+    @classmethod
+    def of(cls, rows: Any, alias: str = SOURCE) -> Source:
+        """Return the source with one alias."""
+        return cls(rows, {alias: unique_names(rows.columns)})
 
 
-def raw_name(clause: int, column: str) -> str:
-    """The column that has the value which a clause gives to a column."""
-    return f"__deltasql_{clause}_{column}"
-
-
-@dataclass(frozen=True, slots=True)
-class Queries:
-    """A statement whose rows are found by queries."""
-
-    target: str
-    """What the table's row is called."""
-    rows: Callable[..., Any]
-    """From the table's rows, with their places, and those of a merge's source to those that change: where they lie,
-    structs of the table's and the sources' rows, and the values by `raw_name`. With `found` these are all that match
-    the condition already."""
-    places: Callable[[Any], Any] | None = None
-    """From the table's rows to the places of those that match; None if it takes other tables to tell."""
-    seen: Callable[[Any, str], Any] | None = None
-    """From the rows as they became to the same with what is returned of each, as a struct of that name."""
+def unique_names(names: Sequence[str]) -> list[str]:
+    """Return the names that occur once; Spark cannot resolve the others."""
+    lower = [name.lower() for name in names]
+    return [name for name in names if lower.count(name.lower()) == 1]
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
-    """A change of rows, before it meets the table."""
+class Output:
+    """An expression to return for each changed row; without a name Spark chooses one."""
+
+    expression: Expression
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RowChange:
+    """A change of rows, independent of the version of the table."""
 
     clauses: Sequence[Clause]
     condition: Expression | None = None
-    """Which rows match, or which of the table's if there is no source."""
-    source: Any = None
-    """A Spark frame; with queries, whatever tells that there is one."""
-    returning: Sequence[Expression] | None = None
-    queries: Queries | None = None
+    """Which rows match: pairs of table and source rows, or table rows without a source."""
+    source: Source | None = None
+    returning: Sequence[Output] | None = None
+    """Read from new values of inserted and updated rows, and from old values of deleted rows."""
+    target: str = TARGET
+    """The alias of the table."""
+    relations: Mapping[str, Any] = field(default_factory=dict)
+    """Spark frames by the names that subqueries in expressions have for them."""
 
     @property
     def updates(self) -> bool:
-        """May rows be updated?"""
+        """Whether rows may be updated."""
         return any(clause.action == UPDATE for clause in self.clauses)
 
     @property
     def inserts(self) -> bool:
-        """May rows of the source come in?"""
+        """Whether source rows may be inserted."""
         return any(clause.of == NOT_MATCHED for clause in self.clauses)
 
     @property
-    def takes_whole(self) -> bool:
-        """May rows change that no row of the source matches? These are all that are left: none may be missing."""
+    def reads_unmatched_rows(self) -> bool:
+        """Whether table rows that match no source row may change, so that no file can be pruned."""
         return any(clause.of == NOT_MATCHED_BY_SOURCE for clause in self.clauses)
-
-    @property
-    def returns(self) -> bool:
-        """Are rows to be seen?"""
-        return self.returning is not None or (self.queries is not None and self.queries.seen is not None)
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
-    """What became of a table's files."""
+class TableFields:
+    """The fields of a table as in its Delta schema, and its partition columns."""
 
-    gone: pa.Table
-    """Files that lost rows, as a snapshot has them."""
-    kept: list[Add] = field(default_factory=list)
-    """New files with the rows that those had besides."""
+    all: Sequence[Any]
+    partitions: Sequence[str]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all columns."""
+        return [one["name"] for one in self.all]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedFiles:
+    """The files that a change removed and wrote, with counts and times for the history."""
+
+    removed: pa.Table
+    """Files that lost rows, as the snapshot lists them."""
+    rewritten: list[Add] = field(default_factory=list)
+    """New files with the carried-over rows of removed files."""
     marked: list[Add] = field(default_factory=list)
-    """Those of them that stay, with deletion vectors."""
-    vectors: list[str] = field(default_factory=list)
-    """New files that hold these."""
-    changes: list[Cdc] = field(default_factory=list)
-    """New files that tell what happened to rows, if the files above do not."""
+    """Removed files that are added again with deletion vectors."""
+    vector_files: list[str] = field(default_factory=list)
+    """New files that hold deletion vectors."""
+    change_files: list[Cdc] = field(default_factory=list)
+    """New files of the change data feed."""
     added: list[Add] = field(default_factory=list)
     """New files with new rows."""
     counts: Mapping[str, int] = field(default_factory=dict)
-    """How many rows were updated, deleted and inserted."""
+    """The number of rows by action."""
     source_rows: int = 0
-    """How many rows were merged."""
+    """The number of source rows of a merge."""
     source_ms: float = 0
-    """How long it took to compute these, and"""
+    """The time that computing the source took."""
     scan_ms: float = 0
-    """to find the rows that change."""
+    """The time that finding the changed rows took."""
     returned: Any = None
-    """A Spark frame of what the statement returns."""
+    """A Spark frame of the returned rows."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from deltasql.engines.arrow.write.file_writer import count_rows
-from deltasql.engines.row_change import DELETE, INSERT, MERGE, UNMATCHED, UPDATE, WRITE, Changed
+from deltasql.engines.row_change import DELETE, INSERT, MERGE, UNMATCHED, UPDATE, WRITE, ChangedFiles
 
 
-def metrics_of(operation: str, changed: Changed, milliseconds: float) -> dict[str, str]:
+def metrics_of(operation: str, changed: ChangedFiles, milliseconds: float) -> dict[str, str]:
     """How many rows and files a statement changed, and how long that took."""
     if operation == WRITE:
         written = {
@@ -24,24 +24,24 @@ def metrics_of(operation: str, changed: Changed, milliseconds: float) -> dict[st
     return {key: str(int(value)) for key, value in (found | spent).items()}
 
 
-def _changed(operation: str, changed: Changed) -> dict[str, int | float]:
+def _changed(operation: str, changed: ChangedFiles) -> dict[str, int | float]:
     rows = {UPDATE: "numUpdatedRows", DELETE: "numDeletedRows"}[operation]
     return {
         **({rows: changed.counts[operation]} if operation in changed.counts else {}),
-        "numCopiedRows": count_rows(changed.kept),
-        "numAddedChangeFiles": len(changed.changes),
+        "numCopiedRows": count_rows(changed.rewritten),
+        "numAddedChangeFiles": len(changed.change_files),
         **_files("num{}Files", "num{}Bytes", changed),
     }
 
 
-def _merged(changed: Changed) -> dict[str, int | float]:
-    counts, copied = changed.counts, count_rows(changed.kept)
+def _merged(changed: ChangedFiles) -> dict[str, int | float]:
+    counts, copied = changed.counts, count_rows(changed.rewritten)
     found: dict[str, int | float] = {
         "numSourceRows": changed.source_rows,
         "numTargetRowsInserted": counts.get(INSERT, 0),
         "numTargetRowsCopied": copied,
         "numOutputRows": counts.get(INSERT, 0) + counts.get(UPDATE, 0) + copied,
-        "numTargetChangeFilesAdded": len(changed.changes),
+        "numTargetChangeFilesAdded": len(changed.change_files),
         **_files("numTargetFiles{}", "numTargetBytes{}", changed),
     }
     for action, done in ((UPDATE, "Updated"), (DELETE, "Deleted")):
@@ -54,20 +54,20 @@ def _merged(changed: Changed) -> dict[str, int | float]:
     return found
 
 
-def _files(count: str, size: str, changed: Changed) -> dict[str, int]:
+def _files(count: str, size: str, changed: ChangedFiles) -> dict[str, int]:
     """Files that came and went; those that got deletion vectors did neither."""
-    files = [*changed.added, *changed.kept]
+    files = [*changed.added, *changed.rewritten]
     stayed = sum(add.size for add in changed.marked)
     return {
         count.format("Added"): len(files),
-        count.format("Removed"): changed.gone.num_rows - len(changed.marked),
+        count.format("Removed"): changed.removed.num_rows - len(changed.marked),
         size.format("Added"): sum(add.size for add in files),
-        size.format("Removed"): sum(changed.gone["size"].to_pylist()) - stayed,
+        size.format("Removed"): sum(changed.removed["size"].to_pylist()) - stayed,
     }
 
 
-def _vectors(name: str, changed: Changed) -> dict[str, int]:
-    marked = changed.gone.filter(changed.gone["deletion_vector"].is_valid())
+def _vectors(name: str, changed: ChangedFiles) -> dict[str, int]:
+    marked = changed.removed.filter(changed.removed["deletion_vector"].is_valid())
     before, after = set(marked["path"].to_pylist()), {add.path for add in changed.marked}
     return {
         f"{name}Added": len(after - before),

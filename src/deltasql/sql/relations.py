@@ -1,8 +1,9 @@
-"""Tables that a statement names: those of the lake become frames, all others are Spark's."""
+"""The tables that a statement names: tables of the lake become frames, Spark resolves the others."""
 
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,8 @@ from deltasql.sql.parse import Tree
 from deltasql.sql.spark_text import spark_sql
 
 VIEW = f"__deltasql_{secrets.token_hex(8)}_view"
-"""Nobody can write a text that looks like the name of a view."""
+"""The prefix of the names of registered frames, which no statement can contain by accident."""
+_numbers = itertools.count()
 _INSTANT = "yyyy-MM-dd HH:mm:ss.SSSSSSXXX"
 # Spark reads files by these: FROM parquet."/data/x".
 _FORMATS = {"parquet", "csv", "json", "orc", "text", "delta"}
@@ -53,10 +55,19 @@ class Relations:
             self.known.pop(name, None)
 
     def add(self, frame: Any) -> str:
-        """A name for a frame."""
-        name = f"{VIEW}{len(self.frames)}_"
+        """Register a frame and return its name."""
+        name = f"{VIEW}{next(_numbers)}_"
         self.frames[name] = frame
         return name
+
+    def expression(self, tree: Tree) -> str:
+        """Return an expression in Spark SQL, with literals as parameters."""
+        return self._bound(spark_sql(tree))
+
+    def used_in(self, texts: Iterable[str | None]) -> dict[str, Any]:
+        """Return the registered frames that texts name."""
+        whole = "\n".join(filter(None, texts))
+        return {name: frame for name, frame in self.frames.items() if name in whole}
 
     def resolve(self, tree: Tree) -> None:
         """Let the tables of a tree be frames."""
@@ -123,13 +134,16 @@ class Relations:
                 column.set("table", exp.to_identifier(table.alias, quoted=True))
 
     def run(self, text: str) -> Any:
-        """A frame of a query in Spark's SQL."""
-        text = PARAMETER.sub(lambda found: literal(self.values[found[1]]), text)
-        used = {name: frame for name, frame in self.frames.items() if name in text}
+        """Return the frame of a query in Spark SQL."""
+        text = self._bound(text)
+        used = self.used_in([text])
         escaped = text.replace("{", "{{").replace("}", "}}") if used else text
         for name in used:
             escaped = escaped.replace(name, f"{{{name}}}")
         return self.spark.sql(escaped, **used)
+
+    def _bound(self, text: str) -> str:
+        return PARAMETER.sub(lambda found: literal(self.values[found[1]]), text)
 
 
 def table_name(table: Tree) -> str:

@@ -53,7 +53,7 @@ class TransactionSession:
         return self.read(state, version, timestamp)
 
     def change(self, state: TableState, change: Change) -> Outcome:
-        outcome = self.changer.change(self.txn, state, change)
+        outcome = self.changer.change(self.txn, state, change, translate_errors=False)
         if outcome.changed:
             self.names[state.table_id] = state.name
         return outcome

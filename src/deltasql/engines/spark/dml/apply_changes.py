@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from deltasql.engines.arrow.write.deletion_vector_write import RewriteResult, live_row_counts
 from deltasql.engines.arrow.write.file_writer import FilePlan, as_cdc
-from deltasql.engines.row_change import ACTION, ALONE, DELETE, INSERT, UNMATCHED, UPDATE, Changed
+from deltasql.engines.row_change import ACTION, DELETE, INSERT, UNMATCHED, UPDATE, ChangedFiles
 from deltasql.engines.spark.dml.dml_target import TargetTable
 from deltasql.engines.spark.dml.rewrite_files import RemovedRows, Rewriting
 from deltasql.engines.spark.frame_write import FrameWrite, estimated_row_bytes, explain_missing_packages
@@ -34,7 +34,9 @@ from deltasql.protocol.table_changes import Snapshot
 
 OLD, NEW, OUT = "__deltasql_before", "__deltasql_new", "__deltasql_out"
 PROBLEM = "__deltasql_problem"
-"""What is wrong with a new row, if anything can be."""
+"""The column with the reason why a new row cannot be written, or null."""
+BY_SOURCE = "__deltasql_by_source"
+"""The column that tells whether a row matches no source row, where such rows may change."""
 
 # A task that writes new rows should have this much to write, or there would be a small file from each.
 _TASK_BYTES = 32 << 20
@@ -55,7 +57,7 @@ class RowChanges:
         """The table before."""
         return self.target.snapshot
 
-    def make(self, changes: DataFrame, *, once: bool, result: RewriteResult | None = None) -> Changed:
+    def make(self, changes: DataFrame, *, once: bool, result: RewriteResult | None = None) -> ChangedFiles:
         """Write the files. `once` says that no row can be in there twice, which otherwise is refused; `result` is what
         is left of files that lost rows, if that was written already."""
         began = time.monotonic()
@@ -67,9 +69,9 @@ class RowChanges:
         added = self._add(held, counts) if NEW in held.columns else []
         returned = held.select(f"{OUT}.*") if OUT in held.columns else None
         told = self._feed(held, removals, counts) if OLD in held.columns else []
-        return replace(self._changed(removals, left, added, counts, returned), changes=told, scan_ms=spent)
+        return replace(self._changed(removals, left, added, counts, returned), change_files=told, scan_ms=spent)
 
-    def replace(self, changes: DataFrame, removals: Sequence[RemovedRows], result: RewriteResult) -> Changed:
+    def replace(self, changes: DataFrame, removals: Sequence[RemovedRows], result: RewriteResult) -> ChangedFiles:
         """Write the files of changes that give each row of those that were taken out another. They are computed once
         without being held: nobody sees them but the files."""
         count = sum(lost.count for lost in removals)
@@ -82,9 +84,9 @@ class RowChanges:
         added: list[Add],
         counts: Mapping[str, int],
         returned: DataFrame | None = None,
-    ) -> Changed:
+    ) -> ChangedFiles:
         gone = self.snapshot.files.take(pa.array(sorted(lost.file_index for lost in removals), pa.int64()))
-        return Changed(
+        return ChangedFiles(
             gone, result.rewritten, result.marked, result.vector_files, added=added, counts=counts, returned=returned
         )
 
@@ -109,14 +111,14 @@ class RowChanges:
         return as_cdc(writing.run(rows.coalesce(self._tasks(count))))
 
     @property
-    def knows_all(self) -> bool:
-        """Does the log know how many rows the table has?"""
+    def knows_row_counts(self) -> bool:
+        """Whether the log has the number of rows of every file."""
         return None not in live_row_counts(self.snapshot.files)
 
-    def replace_all(self, changes: DataFrame) -> Changed:
+    def replace_all(self, changes: DataFrame) -> ChangedFiles:
         """Write the files of changes that give each row of the table another."""
         count = sum(rows or 0 for rows in live_row_counts(self.snapshot.files))
-        return Changed(self.snapshot.files, added=self._replaced(changes, count), counts={UPDATE: count})
+        return ChangedFiles(self.snapshot.files, added=self._replaced(changes, count), counts={UPDATE: count})
 
     def _replaced(self, changes: DataFrame, count: int) -> list[Add]:
         """Write one new row for each of so many."""
@@ -135,8 +137,8 @@ class RowChanges:
         actions = [F.count_if(F.col(ACTION) == action).alias(action) for action in (UPDATE, DELETE, INSERT)]
         distinct = [] if once else [F.count_distinct(F.col(ROW)).alias("rows")]
         problem = [F.min(PROBLEM).alias(PROBLEM)] if PROBLEM in held.columns else []
-        if ALONE in held.columns:
-            actions += [F.count_if((F.col(ACTION) == a) & F.col(ALONE)).alias(b) for a, b in UNMATCHED.items()]
+        if BY_SOURCE in held.columns:
+            actions += [F.count_if((F.col(ACTION) == a) & F.col(BY_SOURCE)).alias(b) for a, b in UNMATCHED.items()]
         rows = self.target.tally(held, *actions, *distinct, *problem)
         for _, row in rows if problem else ():
             self._refuse_problem(row[PROBLEM])
@@ -144,8 +146,8 @@ class RowChanges:
         if not once and any(row["rows"] < row[UPDATE] + row[DELETE] for _, row in told):
             self._refuse_twice(held)
         removals = [RemovedRows(row[FILE], place, row[UPDATE] + row[DELETE]) for place, row in told]
-        told_of = [UPDATE, DELETE, INSERT, *(UNMATCHED.values() if ALONE in held.columns else ())]
-        return removals, {action: sum(row[action] for _, row in rows) for action in told_of}
+        counted = [UPDATE, DELETE, INSERT, *(UNMATCHED.values() if BY_SOURCE in held.columns else ())]
+        return removals, {action: sum(row[action] for _, row in rows) for action in counted}
 
     def _refuse_problem(self, problem: str | None) -> None:
         if problem is not None:

@@ -1,13 +1,14 @@
-"""From a statement to the files that it leaves.
+"""Execute a row change: find the rows, write the files.
 
-Rows that match by their own values are found first, by the columns that tell, and only the files that hold some are
-read whole. Whatever takes other tables to tell is computed in one pass, and held.
+A change without source first finds the matching rows by the columns of its condition, and then reads only the files
+that hold such rows. A change with a source is computed in one pass and checkpointed.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
@@ -15,9 +16,9 @@ from pyspark.sql import functions as F
 
 from deltasql.engines.arrow.write.deletion_vector_write import RewriteResult
 from deltasql.engines.arrow.write.file_writer import FilePlan
-from deltasql.engines.row_change import FILE, ROW, Changed, Fields, Statement
+from deltasql.engines.row_change import FILE, MERGE, ROW, ChangedFiles, RowChange, Source, TableFields
 from deltasql.engines.spark.dml.apply_changes import NEW, RowChanges
-from deltasql.engines.spark.dml.change_frames import changes_of, places_of
+from deltasql.engines.spark.dml.change_frames import change_frame, matching_row_ids
 from deltasql.engines.spark.dml.dml_target import TargetTable
 from deltasql.engines.spark.dml.merge_pairs import MergeSource
 from deltasql.engines.spark.dml.rewrite_files import RemovedRows, Rewriting
@@ -31,68 +32,87 @@ from deltasql.protocol.schema_fit import fit
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """One statement on one table."""
+    """Executes one row change on one table."""
 
     target: TargetTable
-    fields: Fields
+    fields: TableFields
     begin: Callable[[], FilePlan]
-    """Says that files are about to be written, and how."""
+    """Registers that files are about to be written, and returns how to write them."""
     report: Report | None = None
     feed: bool = False
-    """Is it told what happened to rows?"""
+    """Whether the table has a change data feed."""
 
-    def merge(self, statement: Statement) -> Changed:
-        """A statement whose rows match those of a source, or none."""
+    def run(self, operation: str, change: RowChange) -> ChangedFiles:
+        """Execute the change and return the files that it removed and wrote."""
+        with _registered(change.relations):
+            if operation == MERGE and change.source is not None:
+                return self._merge(change, change.source)
+            return self._change(change)
+
+    def _merge(self, change: RowChange, source: Source) -> ChangedFiles:
         began = time.monotonic()
         with report_jobs(self.target.spark, self.report), explain_missing_packages():
-            source = MergeSource.of(statement.source)
+            held = MergeSource.of(source.rows)
             spent = (time.monotonic() - began) * 1000
-            frame = self._changes(statement, self.target.rows(), source)
-        changed = self._making(frame).make(frame, once=False)
-        return replace(changed, source_rows=source.count, source_ms=spent)
+            frame = self._frame(change, self.target.rows(), held)
+        changed = self._writing(frame).make(frame, once=False)
+        return replace(changed, source_rows=held.count, source_ms=spent)
 
-    def run(self, statement: Statement) -> Changed:
-        """Any other."""
+    def _change(self, change: RowChange) -> ChangedFiles:
         rows = self.target.rows()
-        is_alone = statement.source is None and not statement.inserts
-        if is_alone and statement.condition is not None and (statement.updates or statement.returns or self.feed):
-            return self._found(statement, rows)
-        frame = self._changes(statement, rows)
-        deletes = not statement.updates and not statement.inserts
-        if deletes and statement.source is not None:  # a row goes once, however many rows match it
+        without_source = change.source is None
+        needs_rows = change.returning is not None or self.feed
+        if without_source and change.condition is not None and (change.updates or needs_rows):
+            return self._change_found_rows(change, rows)
+        frame = self._frame(change, rows)
+        only_deletes = not change.updates and not change.inserts
+        if only_deletes and not without_source:  # several source rows may match the same row
             frame = frame.dropDuplicates([FILE, ROW])
-        making = self._making(frame)
-        is_seen = statement.returns or self.feed
-        if is_alone and statement.condition is None and not is_seen and making.knows_all:
-            return making.replace_all(frame)
-        return making.make(frame, once=deletes)
+        writing = self._writing(frame)
+        if without_source and change.condition is None and not needs_rows and writing.knows_row_counts:
+            return writing.replace_all(frame)
+        return writing.make(frame, once=only_deletes)
 
-    def _found(self, statement: Statement, rows: DataFrame) -> Changed:
-        """First where the rows lie; then they are taken out of their files, and changed."""
+    def _change_found_rows(self, change: RowChange, rows: DataFrame) -> ChangedFiles:
+        """Find the row ids first, then extract these rows from their files and change them."""
         began = time.monotonic()
-        making = self._making(self._changes(statement, rows, found=True))  # whatever is wrong with it shows here
+        writing = self._writing(self._frame(change, rows, matched=True))  # fails early if an expression is wrong
         with report_jobs(self.target.spark, self.report), explain_missing_packages():
-            places = places_of(statement, rows).localCheckpoint()
-            found = self.target.tally(places, F.count("*").alias("rows"))
-            removals = [RemovedRows(row[FILE], place, row["rows"]) for place, row in found if place is not None]
+            row_ids = matching_row_ids(change, rows).localCheckpoint()
+            counts = self.target.tally(row_ids, F.count("*").alias("rows"))
+            removals = [RemovedRows(row[FILE], index, row["rows"]) for index, row in counts if index is not None]
             spent = (time.monotonic() - began) * 1000
-            rewriting = Rewriting(self.target, making.plan)
-            taken, result = rewriting.take_out(places, removals) if removals else (rows.limit(0), RewriteResult())
-        frame = self._changes(statement, taken, found=True)
-        is_seen = statement.returns or self.feed
-        changed = making.make(frame, once=False, result=result) if is_seen else making.replace(frame, removals, result)
+            rewriting = Rewriting(self.target, writing.plan)
+            taken, result = rewriting.take_out(row_ids, removals) if removals else (rows.limit(0), RewriteResult())
+        frame = self._frame(change, taken, matched=True)
+        if change.returning is not None or self.feed:
+            changed = writing.make(frame, once=False, result=result)
+        else:
+            changed = writing.replace(frame, removals, result)
         return replace(changed, scan_ms=spent)
 
-    def _changes(
-        self, statement: Statement, rows: DataFrame, source: MergeSource | None = None, *, found: bool = False
+    def _frame(
+        self, change: RowChange, rows: DataFrame, source: MergeSource | None = None, *, matched: bool = False
     ) -> DataFrame:
         name = self.target.snapshot.name
-        return changes_of(statement, rows, self.fields, name, source, found=found, old=self.feed)
+        return change_frame(change, rows, self.fields, name, source, matched=matched, keep_old=self.feed)
 
-    def _making(self, frame: DataFrame) -> RowChanges:
+    def _writing(self, frame: DataFrame) -> RowChanges:
         snapshot = self.target.snapshot
         struct = struct_type(list(self.fields.all))
         given = frame.schema[NEW].dataType.jsonValue() if NEW in frame.columns else struct
         fitted = fit(given, struct, name=snapshot.name)
-        asked = rules(fitted, snapshot.metadata.table_properties.constraints, None)
-        return RowChanges(self.target, self.begin(), fitted, asked, self.report)
+        constraints = rules(fitted, snapshot.metadata.table_properties.constraints, None)
+        return RowChanges(self.target, self.begin(), fitted, constraints, self.report)
+
+
+@contextmanager
+def _registered(relations: Mapping[str, DataFrame]) -> Iterator[None]:
+    """Register frames as temporary views; Spark Connect resolves their names as late as plans are executed."""
+    try:
+        for name, frame in relations.items():
+            frame.createOrReplaceTempView(name)
+        yield
+    finally:
+        for name, frame in relations.items():
+            frame.sparkSession.catalog.dropTempView(name)

@@ -1,0 +1,1 @@
+"""INSERT, UPDATE, DELETE and MERGE: from a syntax tree to the description of a row change."""

@@ -1,0 +1,80 @@
+"""The values that SET and the INSERT of a MERGE give to columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import zip_longest
+
+from sqlglot import exp
+
+from deltasql.sql.dml.statement_target import StatementTarget, default_of, is_default, is_generated
+from deltasql.sql.parse import Tree
+from deltasql.sql.rewrites import by_column
+
+
+def assignments(target: StatementTarget, items: Iterable[Tree]) -> dict[str, Tree]:
+    """Return the columns that SET names, with their values."""
+    values: dict[str, Tree] = {}
+    named: set[str] = set()
+    for item in items:
+        for column, value in _assigned(target, item):
+            field = target.column(_assigned_name(target, column), column)
+            name = field["name"]
+            if name in named:
+                raise target.parsed.refused(f"it gives column {name!r} two values", column)
+            named.add(name)
+            if not (is_default(value) and is_generated(field)):
+                values[name] = default_of(field, value) or exp.Null()
+    return values
+
+
+def inserted_values(target: StatementTarget, insert: Tree) -> dict[str, Tree]:
+    """Return the values of `THEN INSERT` by column; without column names the last columns may be left out."""
+    named = insert.this.expressions if insert.this else []
+    if insert.expression is None and len(named) == 1 and is_default(named[0]):  # INSERT DEFAULT VALUES
+        return {}
+    items = insert.expression.expressions if insert.expression else []
+    columns = [c.name for c in named] or target.columns[: len(items)]
+    if len(columns) != len(items):
+        count = len(named) or len(target.columns)
+        raise target.parsed.refused(f"it names {count} columns and gives {len(items)} values", insert)
+    fields = [target.column(name, at) for name, at in zip_longest(columns, named)]
+    values = {f["name"]: default_of(f, item) for f, item in zip(fields, items, strict=True)}
+    if len(values) < len(fields):
+        raise target.parsed.refused("it names a column twice", insert)
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _assigned_name(target: StatementTarget, column: Tree) -> str:
+    qualifier = ".".join(part.name for part in column.parts[:-1]) if isinstance(column, exp.Column) else ""
+    own = {"", target.name.lower(), target.state.name.lower()}
+    if not isinstance(column, exp.Column) or qualifier.lower() not in own:
+        raise target.parsed.refused(
+            f"it assigns to {column.sql(dialect='postgres')}: SET names columns of the table; to change a part of a "
+            f"column assign the whole column",
+            column,
+        )
+    return str(column.name)
+
+
+def _assigned(target: StatementTarget, item: Tree) -> Iterator[tuple[Tree, Tree]]:
+    """Yield columns and values of `a = 1`, or of `(a, b) = …` with a row, ROW(…) or a query."""
+    parsed = target.parsed
+    if not isinstance(item, exp.EQ):
+        raise parsed.refused(f"it cannot assign by {parsed.sql_of(item)}", item)
+    left, right = item.this, item.expression
+    if not isinstance(left, exp.Tuple):
+        yield (left.this if isinstance(left, exp.Paren) else left, right)
+        return
+    queries = by_column(right)
+    if len(queries) == len(left.expressions):
+        yield from zip(left.expressions, queries, strict=True)
+        return
+    is_row = isinstance(right, exp.Anonymous) and right.name.upper() == "ROW"
+    if not (is_row or isinstance(right, exp.Tuple)) or len(left.expressions) != len(right.expressions):
+        raise parsed.refused(
+            f"it cannot assign by {parsed.sql_of(item)}: give as many values as columns; join a query that has "
+            f"DISTINCT, LIMIT or UNION with FROM",
+            item,
+        )
+    yield from zip(left.expressions, right.expressions, strict=True)

@@ -1,0 +1,77 @@
+"""RETURNING: the values that a statement returns for each changed row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlglot import exp
+
+from deltasql.engines.row_change import ACTION, Output
+from deltasql.errors import ValidationError
+from deltasql.protocol.constraints import quoted
+from deltasql.sql.dml.column_scopes import Scope, qualify
+from deltasql.sql.parse import Parsed, Tree
+
+_OLD_AND_NEW = {"old", "new"}
+
+
+@dataclass(frozen=True, slots=True)
+class Returning:
+    """The RETURNING clause of a statement."""
+
+    parsed: Parsed
+    scopes: Sequence[Scope]
+    rename: Callable[[Any], None]
+    """Resolves the tables of a tree and the qualifiers of its columns."""
+    text: Callable[[Tree], str]
+    """Returns a tree in Spark SQL."""
+
+    def outputs(self) -> list[Output] | None:
+        """Return the items of the clause, or None without the clause."""
+        clause = self.parsed.tree.args.get("returning")
+        return None if clause is None else [output for item in clause.expressions for output in self._of(item.copy())]
+
+    def _of(self, item: Tree) -> Iterator[Output]:
+        star = item.this if isinstance(item, exp.Column) else item
+        if isinstance(star, exp.Star):
+            yield from self._columns(item)
+            return
+        name = item.alias_or_name or (item.sql_name().lower() if isinstance(item, exp.Func) else "") or "?column?"
+        tree = item.this if isinstance(item, exp.Alias) else item
+        if _is_merge_action(tree):
+            yield Output(ACTION, item.alias or "merge_action")
+            return
+        for column in tree.find_all(exp.Column):
+            if column.text("table").lower() in _OLD_AND_NEW - {alias.lower() for alias, _ in self.scopes}:
+                raise self._unknown_scope(column, column.text("table"))
+        holder = exp.Paren(this=tree.copy())
+        for call in list(holder.find_all(exp.Anonymous)):
+            if _is_merge_action(call):
+                call.replace(exp.column(ACTION))
+        self.rename([holder])
+        qualify(self.parsed, holder, self.scopes)
+        yield Output(self.text(holder), name)
+
+    def _columns(self, item: Tree) -> Iterator[Output]:
+        """Yield the columns of `*` or `name.*`."""
+        alias = item.text("table").lower() if isinstance(item, exp.Column) else ""
+        if alias not in ("", *(name.lower() for name, _ in self.scopes)):
+            raise self._unknown_scope(item, alias)
+        for name, columns in self.scopes:
+            if alias in ("", name.lower()):
+                yield from (Output(f"{quoted(name)}.{quoted(column)}", column) for column in columns)
+
+    def _unknown_scope(self, at: Tree, name: str) -> ValidationError:
+        if name.lower() in _OLD_AND_NEW:
+            return self.parsed.refused(
+                "it returns old or new values by name: RETURNING has the new values of updated rows and the old values "
+                "of deleted rows",
+                at,
+            )
+        return self.parsed.refused(f"it has no table {name!r} to return columns of", at)
+
+
+def _is_merge_action(tree: Tree) -> bool:
+    return isinstance(tree, exp.Anonymous) and bool(tree.name.lower() == "merge_action")

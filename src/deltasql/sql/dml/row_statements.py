@@ -1,0 +1,245 @@
+"""UPDATE, DELETE and MERGE: from a syntax tree to the description of a row change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sqlglot import exp
+
+from deltasql.engines.row_change import (
+    DELETE,
+    INSERT,
+    MATCHED,
+    MERGE,
+    NOT_MATCHED,
+    NOT_MATCHED_BY_SOURCE,
+    NOTHING,
+    UPDATE,
+    Clause,
+    RowChange,
+    Source,
+    unique_names,
+    unreachable,
+)
+from deltasql.errors import ValidationError
+from deltasql.expressions.conjuncts import is_own, own_part
+from deltasql.operations.change_builders import merge_parameters
+from deltasql.operations.dml import Change, history_parameters
+from deltasql.protocol.constraints import quoted
+from deltasql.sql.dml.assignments import assignments, inserted_values
+from deltasql.sql.dml.column_scopes import Scope, column_of, is_inside_query, qualify, qualify_merged
+from deltasql.sql.dml.returning import Returning
+from deltasql.sql.dml.statement_target import StatementTarget
+from deltasql.sql.parameters import constant
+from deltasql.sql.parse import Parsed, Tree
+from deltasql.sql.relations import Relations
+from deltasql.sql.spark_text import spark_sql
+
+EXCLUDED = "excluded"
+"""The alias of the given rows in INSERT … ON CONFLICT; RETURNING cannot read them."""
+
+_ACTIONS = {
+    MATCHED: (UPDATE, DELETE, NOTHING),
+    NOT_MATCHED: (INSERT, NOTHING),
+    NOT_MATCHED_BY_SOURCE: (UPDATE, DELETE, NOTHING),
+}
+"""The actions that each kind of WHEN clause allows."""
+
+
+@dataclass
+class RowStatement:
+    """A statement that changes rows. Its clauses hold trees until they are rendered in Spark SQL."""
+
+    parsed: Parsed
+    relations: Relations
+    target: StatementTarget
+    sources: dict[tuple[str, str], str] = field(default_factory=dict)
+    """The aliases of tables that the statement reads besides, by namespace and name."""
+
+    def update(self) -> Change:
+        """Return the change of an UPDATE."""
+        tree = self.parsed.tree
+        values = self._set(tree)
+        source = tree.args.get("from_")
+        return self._joined(Clause(UPDATE, values=values), [source.this] if source else [])
+
+    def delete(self) -> Change:
+        """Return the change of a DELETE."""
+        return self._joined(Clause(DELETE), self.parsed.tree.args.get("using") or [])
+
+    def _joined(self, clause: Clause, parts: Sequence[Tree]) -> Change:
+        tree = self.parsed.tree
+        where = tree.args["where"].this if tree.args.get("where") else None
+        shown = None if where is None else self.parsed.shown(spark_sql(where))
+        pruning, exact = self._pruning(where)
+        source = self._source(parts) if parts else None
+        self._rename([*clause.values.values(), where])
+        if source is not None and len(source.columns) > 1:
+            clause = replace(clause, values={name: exp.Paren(this=value) for name, value in clause.values.items()})
+            where = exp.Paren(this=where) if where is not None else None
+            own = {name.lower() for name in self.target.columns}
+            qualify_merged([*clause.values.values(), *([where] if where else [])], parts, source.columns, own)
+        rows = self.row_change([clause], where, source)
+        parameters = history_parameters(clause.action, shown)
+        return Change(clause.action, rows, pruning, parameters, self.reads_itself(), exact and source is None)
+
+    def merge(self) -> Change:
+        """Return the change of a MERGE."""
+        tree = self.parsed.tree
+        source = self._source([tree.args["using"]])
+        [(alias, columns)] = source.columns.items()
+        whens = tree.args["whens"].expressions
+        clauses = [self._clause(when, alias, columns) for when in whens]
+        if (index := unreachable(clauses)) is not None:
+            why = "has a WHEN clause that no row reaches: an earlier clause of its kind has no condition"
+            raise self.refused(why, whens[index])
+        return self.merged(source, tree.args["on"], clauses)
+
+    def merged(self, source: Source, on: Tree, clauses: Sequence[Clause]) -> Change:
+        """Return the change that merges a source with one alias."""
+        shown = self.parsed.shown(spark_sql(on))
+        pruning, _ = self._pruning(on)
+        parameters = merge_parameters(shown, [replace(c, condition=self._shown_sql(c.condition)) for c in clauses])
+        self._rename([on, *(part for c in clauses for part in (c.condition, *c.values.values()))])
+        [scope] = source.columns.items()
+        for clause in clauses:
+            self._qualify(clause, scope)
+        return Change(MERGE, self.row_change(clauses, on, source), pruning, parameters, self.reads_itself())
+
+    def row_change(self, clauses: Sequence[Clause], condition: Tree | None, source: Source | None) -> RowChange:
+        """Return the description with its expressions in Spark SQL."""
+        rendered = [self._rendered(clause) for clause in clauses]
+        scopes: list[Scope] = [(self.target.name, self.target.columns)]
+        if source is not None:
+            scopes += [item for item in source.columns.items() if item[0] != EXCLUDED]
+        if isinstance(self.parsed.tree, exp.Merge):
+            scopes.reverse()  # PostgreSQL returns the columns of the source first
+        returning = Returning(self.parsed, scopes, self._rename, self.relations.expression).outputs()
+        where = None if condition is None else self.relations.expression(condition)
+        change = RowChange(rendered, where, source, returning, self.target.name)
+        return replace(change, relations=self.relations.used_in(_texts(change)))
+
+    def _rendered(self, clause: Clause) -> Clause:
+        text = self.relations.expression
+        condition = None if clause.condition is None else text(clause.condition)
+        return replace(clause, condition=condition, values={name: text(v) for name, v in clause.values.items()})
+
+    # --- Clauses
+
+    def _clause(self, when: Tree, alias: str, columns: Sequence[str]) -> Clause:
+        """Return a WHEN clause. (sqlglot has BY SOURCE as `source`.)"""
+        by_source = bool(when.args.get("source"))
+        if when.args["matched"] and by_source:
+            raise self.refused("has WHEN MATCHED BY SOURCE: rows that match do so on both sides", when)
+        of = MATCHED if when.args["matched"] else NOT_MATCHED_BY_SOURCE if by_source else NOT_MATCHED
+        clause = self._clause_of(of, when, alias, columns)
+        if clause.action not in _ACTIONS[of]:
+            able = ", ".join(_ACTIONS[of][:-1])
+            raise self.refused(f"has WHEN {of.upper()} THEN {clause.action}: use {able} or DO NOTHING", when)
+        return clause
+
+    def _clause_of(self, of: str, when: Tree, alias: str, columns: Sequence[str]) -> Clause:
+        then, condition = when.args["then"], when.args.get("condition")
+        if isinstance(then, exp.Var):
+            return Clause(DELETE if then.name.upper() == "DELETE" else NOTHING, of, condition)
+        if any(isinstance(part, exp.Star) for part in (then.this, *then.expressions)):
+            values = {self.target.column(name)["name"]: column_of(alias, name) for name in columns}
+            return Clause(UPDATE if isinstance(then, exp.Update) else INSERT, of, condition, values)
+        if isinstance(then, exp.Update):
+            return Clause(UPDATE, of, condition, self._set(then))
+        return Clause(INSERT, of, condition, inserted_values(self.target, then))
+
+    def _set(self, update: Tree) -> dict[str, Tree]:
+        if not update.expressions:
+            raise self.refused("sets nothing: SET names columns and their values", update if update.this else None)
+        return assignments(self.target, update.expressions)
+
+    def _qualify(self, clause: Clause, source: Scope) -> None:
+        """Qualify the columns of a clause of a MERGE, and reject columns of rows that its kind does not have."""
+        target: Scope = (self.target.name, self.target.columns)
+        both = [target] if source[0] == EXCLUDED else [target, source]
+        scopes = {MATCHED: both, NOT_MATCHED: [source], NOT_MATCHED_BY_SOURCE: [target]}[clause.of]
+        absent = {MATCHED: "", NOT_MATCHED: self.target.name, NOT_MATCHED_BY_SOURCE: source[0]}[clause.of].lower()
+        for value in (*clause.values.values(), *([clause.condition] if clause.condition is not None else [])):
+            for column in value.find_all(exp.Column):
+                if absent and column.text("table").lower() == absent and not is_inside_query(column, value):
+                    raise self.refused(
+                        f"reads {self.parsed.sql_of(column)} WHEN {clause.of.upper()}: there is no such row", column
+                    )
+            qualify(self.parsed, value, scopes)
+
+    # --- Sources and names
+
+    def _source(self, parts: Sequence[Tree]) -> Source:
+        """Return the source of UPDATE … FROM, DELETE … USING or MERGE … USING."""
+        names = [name for part in parts for name in self._names(part)]
+        self._rename(parts)
+        tables = ", ".join(map(spark_sql, parts))
+        if len(names) == 1:
+            return Source.of(self.relations.run(f"SELECT * FROM {tables}"), names[0])
+        # Every column by name: a star has the columns that USING merges once, or twice.
+        structs = ", ".join(f"struct({quoted(name)}.*) AS {quoted(name)}" for name in names)
+        schema = self.relations.run(f"SELECT {structs} FROM {tables}").schema
+        columns = {name: unique_names(schema[name].dataType.names) for name in names}
+        chosen = ", ".join(f"{quoted(name)}.{quoted(column)}" for name in names for column in columns[name])
+        return Source(self.relations.run(f"SELECT {chosen} FROM {tables}"), columns)
+
+    def _names(self, source: Tree) -> list[str]:
+        """Return the aliases of the parts of a source."""
+        parts = [source, *(join.this for join in source.args.get("joins") or ())]
+        names = [part.alias_or_name for part in parts]
+        self.sources |= {_qualified(part): part.alias_or_name for part in parts if part.text("db")}
+        if not all(names):
+            raise self.refused("has a subquery without a name: (SELECT …) AS s", source)
+        taken = [name.lower() for name in (self.target.name, *names)]
+        if len(set(taken)) < len(taken):
+            raise self.refused(f"has two tables of the same name ({', '.join(taken)}): rename one with AS", source)
+        return names
+
+    def _rename(self, parts: Iterable[Tree | None]) -> None:
+        """Resolve the tables in subqueries, and qualify columns of `namespace.table` by the alias of the table."""
+        namespace, _, table = self.target.state.name.lower().partition(".")
+        aliases = {**self.sources, (namespace, table): self.target.name}
+        for part in parts:
+            if part is None:
+                continue
+            self.relations.resolve(part)
+            for column in part.find_all(exp.Column):
+                alias = aliases.get((column.text("db").lower(), column.text("table").lower()))
+                if alias is not None:
+                    column.set("db", None)
+                    column.set("table", exp.to_identifier(alias, quoted=True))
+
+    # --- Pruning, conflicts and history
+
+    def _pruning(self, condition: Tree | None) -> tuple[str | None, bool]:
+        """Return the part of a condition that reads only the table, and whether that is the whole condition."""
+        if condition is None:
+            return None, False
+        holder = exp.Paren(this=condition.copy())
+        for node in list(holder.find_all(exp.Placeholder)):
+            node.replace(constant(self.relations.values[node.name]))
+        names, columns = self.target.names, self.target.columns
+        return own_part(holder.this, names, columns), is_own(holder.this, names, columns)
+
+    def _shown_sql(self, tree: Tree | None) -> str | None:
+        return None if tree is None else self.parsed.shown(spark_sql(tree))
+
+    def reads_itself(self) -> bool:
+        """Return whether the statement also reads the table in a subquery or as a source."""
+        return self.target.state.table_id in self.relations.read
+
+    def refused(self, why: str, at: Tree | None = None) -> ValidationError:
+        """Return the error of a statement that cannot be run."""
+        return self.parsed.refused(f"it {why}", at)
+
+
+def _texts(change: RowChange) -> list[Any]:
+    clauses = [text for clause in change.clauses for text in (clause.condition, *clause.values.values())]
+    return [change.condition, *clauses, *(output.expression for output in change.returning or ())]
+
+
+def _qualified(table: Tree) -> tuple[str, str]:
+    return table.text("db").lower(), table.name.lower()
