@@ -56,6 +56,12 @@ def did_you_mean(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str
     return f" (known: {listed})" if names else ""
 
 
+def text_position(text: str, start: int) -> str:
+    """Return the position of a character as errors show it: `line 2, column 5`."""
+    before = text[:start]
+    return f"line {before.count(chr(10)) + 1}, column {len(before) - before.rfind(chr(10))}"
+
+
 def unknown_column(name: object, columns: Iterable[str]) -> str:
     """Return the text of an error for a column that does not exist, with a hint."""
     return f'column "{name}" does not exist{did_you_mean(str(name), columns)}'

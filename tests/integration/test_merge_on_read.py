@@ -218,7 +218,7 @@ def test_vectors_that_are_too_large_for_all_tasks(
 def test_many_deleted_rows_are_brought_together_by_tasks(
     table: deltasql.Table, monkeypatch: pytest.MonkeyPatch, spark_session: SparkSession
 ) -> None:
-    monkeypatch.setattr(rewrite_files, "_MOST_ON_DRIVER", 0)
+    monkeypatch.setattr(rewrite_files, "_MOST_IDS_ON_DRIVER", 0)
     table.delete(where="id IN (3, 150)")
     table.update({"n": "1"}, where="id IN (3, 4, 151)")
     assert sorted(vectors(table).values()) == [2, 2]

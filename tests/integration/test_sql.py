@@ -360,11 +360,11 @@ class TestTables:
             ("ALTER TABLE ns.orders SET TBLPROPERTIES (\n'x' = 1 + 2)", "line 2, column 1: .* x cannot be 1 \\+ 2"),
             ("ALTER TABLE ns.orders SET (\nx = NULL)", "line 2, column 1: .* x cannot be NULL"),
             ("ALTER TABLE ns.orders SET TABLESPACE x", "has SET TABLESPACE"),
-            ("CREATE TABLE ns.t (id BIGINT PRIMARY KEY)", "columns have no PRIMARY KEY"),
-            ("CREATE TABLE ns.t (id BIGINT, UNIQUE (id))", "tables have no UNIQUE"),
+            ("CREATE TABLE ns.t (id BIGINT PRIMARY KEY)", "PRIMARY KEY is not supported for columns"),
+            ("CREATE TABLE ns.t (id BIGINT, UNIQUE (id))", "UNIQUE .id. is not supported for tables"),
             ("ALTER TABLE ns.orders ADD COLUMN x INT NOT NULL", "the new column 'x' is NOT NULL"),
             ("ALTER TABLE ns.orders DROP CONSTRAINT nope", "no constraint 'nope'"),
-            ("ALTER TABLE ns.orders RENAME TO x", "ALTER TABLE has no"),
+            ("ALTER TABLE ns.orders RENAME TO x", "ALTER TABLE RENAME TO x is not supported"),
             ("ALTER TABLE ns.orders SET ('delta.constraints.x' = 'id > 5')", "use ADD CONSTRAINT"),
         ],
     )
@@ -598,7 +598,7 @@ class TestWith:
         [
             ("WITH d(x, y) AS (DELETE FROM ns.orders RETURNING id) SELECT x FROM d", "names 2 columns of d, .* returns 1"),
             ("WITH d(x) AS (DELETE FROM ns.orders) SELECT 1", "names 1 columns of d, which returns 0"),
-            ("WITH s AS (SELECT 1), s AS (DELETE FROM ns.orders RETURNING id) SELECT * FROM s", "two parts of the name s"),
+            ("WITH s AS (SELECT 1), s AS (DELETE FROM ns.orders RETURNING id) SELECT * FROM s", "two queries named s"),
             ("WITH d AS (DELETE FROM ns.orders RETURNING id) SELECT 1 / (id - id) FROM d", "Division by zero"),
             ("WITH d AS (DELETE FROM ns.orders WHERE id IN (SELECT id FROM s)), s AS (SELECT 1 AS id) SELECT 1", "table s does not exist"),
         ],

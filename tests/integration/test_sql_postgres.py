@@ -431,7 +431,7 @@ class TestCopy:
     def test_empty_lines(self, sql: Run, tmp_path: Path) -> None:
         sql("CREATE TABLE ns.c (a TEXT)")
         (tmp_path / "x.csv").write_text("x\n\ny\n")
-        with pytest.raises(deltasql.UsageError, match="has an empty line, which Spark leaves out"):
+        with pytest.raises(deltasql.UsageError, match="has an empty line, which Spark skips"):
             sql(f"COPY ns.c FROM '{tmp_path}/x.csv'")
         (tmp_path / "x.csv").write_text('x\n""\nNA\n')
         sql(f"COPY ns.c FROM '{tmp_path}/x.csv' (NULL 'NA')")
@@ -476,7 +476,7 @@ def test_quantified_comparisons_mean_what_they_mean_in_postgresql(
 @pytest.mark.usefixtures("tables")
 @pytest.mark.parametrize("condition", ["v !~ ALL(ARRAY['x', 'y'])", "NOT v ~ ANY(ARRAY['x'])", "v !~* ANY($1)"])
 def test_patterns_of_which_one_cannot_tell_what_is_meant(sql: Run, condition: str) -> None:
-    with pytest.raises(deltasql.ValidationError, match=r"say which is meant, NOT \(a ~ ANY"):
+    with pytest.raises(deltasql.ValidationError, match=r"ambiguous negation, write NOT \(a ~ ANY"):
         sql(f"DELETE FROM ns.a WHERE {condition}", [["x"]] if "$1" in condition else None)
 
 

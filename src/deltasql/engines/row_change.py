@@ -135,8 +135,6 @@ class ChangedFiles:
     """New files with the carried-over rows of removed files."""
     marked: list[Add] = field(default_factory=list)
     """Removed files that are added again with deletion vectors."""
-    vector_files: list[str] = field(default_factory=list)
-    """New files that hold deletion vectors."""
     change_files: list[Cdc] = field(default_factory=list)
     """New files of the change data feed."""
     added: list[Add] = field(default_factory=list)

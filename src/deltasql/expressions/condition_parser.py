@@ -15,7 +15,7 @@ from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, TokenError
 
-from deltasql.errors import ValidationError, unknown_column
+from deltasql.errors import ValidationError, text_position, unknown_column
 from deltasql.expressions.bounds import ColumnPath
 
 Node = Any  # exp.Expression, or its base class in newer releases of sqlglot
@@ -54,13 +54,9 @@ class ConditionText:
     def error(self, problem: str, start: int | None = None) -> ValidationError:
         """Return the error for a problem, with the line and column of a start position."""
         shown = self.text if len(self.text) <= _SHOWN else self.text[:_SHOWN] + "…"
-        where = f", {self._position(start)}" if start is not None else ""
+        where = f", {text_position(self.text, start)}" if start is not None else ""
         subject = f"table {self.table}: predicate" if self.table else "predicate"
         return ValidationError(f"{subject} {shown!r}{where}: {problem}", table=self.table, value=self.text)
-
-    def _position(self, start: int) -> str:
-        before = self.text[:start]
-        return f"line {before.count(chr(10)) + 1}, column {start - before.rfind(chr(10))}"
 
 
 @contextmanager

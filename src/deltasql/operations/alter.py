@@ -17,8 +17,8 @@ from deltasql.operations.write import fields_of, metadata_of
 from deltasql.protocol.actions import CommitInfo, Metadata
 from deltasql.protocol.features import grown, needed_features
 from deltasql.protocol.properties import CONSTRAINT_PREFIX, canonical_properties, constraint_key
-from deltasql.protocol.schema import schema_string
-from deltasql.protocol.schema_fit import DEFAULT, GENERATED, parse_struct
+from deltasql.protocol.schema import Json, schema_string, struct_type
+from deltasql.protocol.schema_fit import DEFAULT, GENERATED
 from deltasql.protocol.schema_rules import reject_unchecked_not_null, validate_schema
 from deltasql.protocol.table_changes import Reads, TableState
 
@@ -91,14 +91,12 @@ def set_default(txn: MultiTableTransaction, state: TableState, column: str, text
     _stage(txn, state, after, CommitInfo("CHANGE COLUMN", {"column": json.dumps(field)}))
 
 
-def add_columns(txn: MultiTableTransaction, state: TableState, columns: Sequence[str]) -> None:
+def add_columns(txn: MultiTableTransaction, state: TableState, columns: Sequence[Json]) -> None:
     """Add columns, which are null in the rows that are there."""
     metadata = metadata_of(state)
     fields = fields_of(state)
-    added = schema_string(", ".join(columns), table=state.name)
-    reject_unchecked_not_null(added, state.name)
-    new = parse_struct(added)["fields"]
-    for one in new:
+    reject_unchecked_not_null(json.dumps(struct_type(list(columns))), state.name)
+    for one in columns:
         if not one.get("nullable", True):
             raise ValidationError(
                 f"table {state.name}: the new column {one['name']!r} is NOT NULL, and null in the rows that are there: "
@@ -106,10 +104,10 @@ def add_columns(txn: MultiTableTransaction, state: TableState, columns: Sequence
                 table=state.name,
                 value=one["name"],
             )
-    text = schema_string(json.dumps({"type": "struct", "fields": [*fields, *new]}), table=state.name)
+    text = schema_string(json.dumps({"type": "struct", "fields": [*fields, *columns]}), table=state.name)
     validate_schema(text, metadata.partition_columns, state.name)
     after = msgspec.structs.replace(metadata, schema_string=text)
-    info = CommitInfo("ADD COLUMNS", {"columns": json.dumps([{"column": one} for one in new])})
+    info = CommitInfo("ADD COLUMNS", {"columns": json.dumps([{"column": one} for one in columns])})
     _stage(txn, state, after, info)
 
 

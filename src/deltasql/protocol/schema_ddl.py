@@ -13,7 +13,7 @@ import sqlglot
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import SqlglotError
 
-from deltasql.errors import UnsupportedFeature, ValidationError, closest_name
+from deltasql.errors import UnsupportedFeature, ValidationError, closest_name, text_position
 from deltasql.protocol.schema import (
     DeltaType,
     Json,
@@ -125,8 +125,7 @@ class Ddl:
         return items
 
     def _position(self) -> str:
-        before = self.text[: self._peek().start]
-        return f"line {before.count(chr(10)) + 1}, column {len(before) - before.rfind(chr(10))}"
+        return text_position(self.text, self._peek().start)
 
     def _unexpected(self, expected: str) -> ValidationError:
         got = _END if self._peek().kind == _END else repr(self._peek().text)

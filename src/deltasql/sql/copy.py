@@ -1,4 +1,4 @@
-"""COPY … FROM: rows of a file, by the columns that they fill."""
+"""COPY … FROM: read the rows of a file."""
 
 from __future__ import annotations
 
@@ -17,22 +17,24 @@ _EMPTY, _NULL = "\ue000 empty \ue000", "\ue000 null \ue000"
 _FORMATS = {"csv": "csv", "txt": "csv", "tsv": "csv", "parquet": "parquet", "json": "json", "ndjson": "json"}
 _CSV = {"delimiter": "sep", "quote": "quote", "escape": "escape", "encoding": "encoding"}
 _ENCODINGS = {"utf8": "utf-8", "latin1": "iso-8859-1", "iso88591": "iso-8859-1", "sql_ascii": "us-ascii"}
-"""What PostgreSQL calls them and Spark does not."""
+"""Spark's names of encodings by PostgreSQL's names."""
 _VALUED = {*_CSV, "null", "format"}
 _TRUE = ("true", "on", "1", "match")
 
 
 def copied_rows(spark: Any, parsed: Parsed, columns: Sequence[str], *, named: bool) -> Any:
-    """A frame of what a COPY reads. Columns of a CSV file without a header are those of the table, in order; all others
-    go by their names."""
+    """Return a frame of the rows that a COPY reads.
+
+    The columns of a CSV file without header are the given columns in order; otherwise columns match by name.
+    """
     path, options = _path(parsed), _options(parsed)
     kind = (options.pop("format", None) or path.rpartition(".")[2]).lower()
     if kind not in _FORMATS:
-        raise parsed.refused(f"{kind!r} is no format that is known: csv, parquet or json", _file(parsed))
+        raise parsed.rejected(f"format {kind!r} is not supported: use csv, parquet or json", _file(parsed))
     form = _FORMATS[kind]
     unknown = options.keys() - ({*_CSV, "null", "header"} if form == "csv" else set())
     if unknown:
-        raise parsed.refused(f"COPY from {form} has no option {', '.join(sorted(unknown)).upper()}", _file(parsed))
+        raise parsed.rejected(f"COPY from {form} has no option {', '.join(sorted(unknown)).upper()}", _file(parsed))
     if form == "csv":
         return _csv(spark, path, options, columns, {"sep": "\t"} if kind == "tsv" else {}, named=named)
     frame = _json(spark, path, parsed) if form == "json" else spark.read.format(form).load(path)
@@ -42,7 +44,7 @@ def copied_rows(spark: Any, parsed: Parsed, columns: Sequence[str], *, named: bo
 def _file(parsed: Parsed) -> Tree:
     files = parsed.tree.args.get("files") or []
     if len(files) != 1:
-        raise parsed.refused("COPY reads one file: COPY orders FROM 'orders.csv'")
+        raise parsed.rejected("COPY reads one file: COPY orders FROM 'orders.csv'")
     return files[0]
 
 
@@ -50,12 +52,12 @@ def _path(parsed: Parsed) -> str:
     file = _file(parsed)
     path = parsed.values[file.name] if isinstance(file, exp.Placeholder) else file.name
     if not isinstance(file, exp.Literal | exp.Placeholder) or not isinstance(path, str):
-        raise parsed.refused(f"COPY reads files, by their names: FROM 'orders.csv', and not {path!r}", file)
+        raise parsed.rejected(f"COPY reads a file given by its path, FROM 'orders.csv', got {path!r}", file)
     return path
 
 
 def _options(parsed: Parsed) -> dict[str, str]:
-    """The options in parentheses, or as PostgreSQL wrote them before: CSV HEADER DELIMITER ';'."""
+    """Return the options, in parentheses or in PostgreSQL's older syntax: CSV HEADER DELIMITER ';'."""
     params = parsed.tree.args.get("params") or ()
     words = [_plain(parsed, part) for p in params for part in (p.this, p.args.get("expression"))]
     left = [word for word in reversed(words) if word is not None and word.upper() != "AS"]
@@ -66,9 +68,9 @@ def _options(parsed: Parsed) -> dict[str, str]:
             found["format"] = name
         elif name in _VALUED:
             found[name] = left.pop() if left else ""
-        elif name == "header":  # alone it is on
-            is_said = left and left[-1].lower() in (*_TRUE, "false", "off", "0")
-            found[name] = left.pop().lower() if is_said else "true"
+        elif name == "header":  # without a value it is on
+            has_value = left and left[-1].lower() in (*_TRUE, "false", "off", "0")
+            found[name] = left.pop().lower() if has_value else "true"
         else:
             found[name] = ""
             break
@@ -86,8 +88,11 @@ def _plain(parsed: Parsed, value: Tree | None) -> str | None:
 def _csv(
     spark: Any, path: str, options: Mapping[str, str], columns: Sequence[str], usual: Mapping[str, str], *, named: bool
 ) -> Any:
-    """As PostgreSQL reads it: a quote is doubled inside quotes, unless ESCAPE says otherwise, and lines may break
-    there. What is nothing is null, unless NULL says otherwise, and "" is an empty text."""
+    """Read CSV as PostgreSQL does.
+
+    Quotes are doubled inside quotes unless ESCAPE is given, and quoted text may have line breaks. An empty field is
+    null unless NULL is given, and "" is an empty text.
+    """
     quote = options.get("quote", '"')
     given = {_CSV[key]: value for key, value in options.items() if key in _CSV}
     if "encoding" in given:
@@ -100,7 +105,7 @@ def _csv(
         nullValue=_NULL,
     )
     if len(columns) == 1:
-        _refuse_empty_lines(spark, path)
+        _reject_empty_lines(spark, path)
     if options.get("header") in _TRUE:
         frame = reader.option("header", "true").csv(path)
         chosen = columns if named else frame.columns
@@ -110,32 +115,34 @@ def _csv(
     return frame.selectExpr(*(_field(column, options.get("null", "")) for column in chosen))
 
 
-def _refuse_empty_lines(spark: Any, path: str) -> None:
-    """In a file of one column an empty line is a row, which Spark leaves out."""
+def _reject_empty_lines(spark: Any, path: str) -> None:
+    """Reject a file of one column with empty lines: these are rows, which Spark skips."""
     if spark.read.text(path).where("value RLIKE '^\\\\r?$'").limit(1).count():
         raise UsageError(
-            f'COPY: {path} has an empty line, which Spark leaves out: write "" for an empty text, or another word for '
-            f"NULL and the option NULL",
+            f'COPY: {path} has an empty line, which Spark skips: write "" for an empty text, or choose a text for NULL '
+            f"with the option NULL",
             value=path,
         )
 
 
 def _field(column: str, null: str) -> str:
-    """Spark has null for a field that is nothing, and `_EMPTY` for one that is quoted nothing."""
+    """Return the value of a CSV field: Spark reads null for an empty field, and `_EMPTY` for `""`."""
     name = quoted(column)
-    nothing = "''" if null else "NULL"
-    told = f" WHEN {name} = {literal(null)} THEN NULL" if null else ""
-    return f"CASE WHEN {name} IS NULL THEN {nothing} WHEN {name} = '{_EMPTY}' THEN ''{told} ELSE {name} END AS {name}"
+    empty = "''" if null else "NULL"
+    null_text = f" WHEN {name} = {literal(null)} THEN NULL" if null else ""
+    return (
+        f"CASE WHEN {name} IS NULL THEN {empty} WHEN {name} = '{_EMPTY}' THEN ''{null_text} ELSE {name} END AS {name}"
+    )
 
 
 def _json(spark: Any, path: str, parsed: Parsed) -> Any:
-    """An object on each line, or an array of them."""
+    """Read JSON: an object on each line, or one array of objects."""
     lines = spark.read.text(path)
     first = lines.where("trim(value) <> ''").first()
     whole = first is not None and first["value"].lstrip().startswith("[") and not _is_json(first["value"])
     if whole and (len(lines.inputFiles()) > 1 or not _is_json(spark.read.text(path, wholetext=True).first()["value"])):
-        # Spark would read the first array of each file, and nothing else of it.
-        raise parsed.refused("a JSON file has an object on each line, or is one array of them", _file(parsed))
+        # Spark reads only the first array of each file.
+        raise parsed.rejected("a JSON file has an object on each line, or is one array of them", _file(parsed))
     return spark.read.options(mode="FAILFAST", multiLine=str(whole).lower()).json(path)
 
 

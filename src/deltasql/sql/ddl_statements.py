@@ -1,7 +1,8 @@
-"""CREATE, DROP and ALTER TABLE: from trees to what the lake is asked for."""
+"""CREATE and ALTER TABLE: from a syntax tree to a definition."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,22 +10,24 @@ from typing import Any
 
 from sqlglot import exp
 
-from deltasql.errors import UnsupportedFeature, ValidationError
-from deltasql.protocol.schema import schema_string
+from deltasql.errors import UnsupportedFeature, ValidationError, text_position
+from deltasql.protocol.schema import Json, schema_string, struct_type
+from deltasql.protocol.schema_fit import parse_struct
 from deltasql.sql.parse import Parsed, Tree
-from deltasql.sql.positions import place, start_of
+from deltasql.sql.positions import start_of
 from deltasql.sql.relations import table_name
 from deltasql.sql.spark_text import spark_sql
 
-_PLACE = re.compile(r" at line \d+, column \d+")
+_POSITION = re.compile(r" at line \d+, column \d+")
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A table that is to be made."""
+    """The definition of a table to create."""
 
     name: str
     schema: str | None
+    """The schema as JSON, or None if the query gives it."""
     query: Tree | None
     partition_by: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -36,40 +39,40 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class NewColumn:
-    """A column that is to be added, in the words of a schema."""
+    """A column to add."""
 
-    name: str
-    text: str
+    field: Json
+    """The column as a field of a Delta schema."""
     if_not_exists: bool = False
 
 
 @dataclass(slots=True)
 class Alteration:
-    """What is to be different about a table."""
+    """The changes of an ALTER TABLE."""
 
     properties: dict[str, str] = field(default_factory=dict)
     constraints: list[tuple[str, str]] = field(default_factory=list)
-    """Names, which may be empty, and conditions."""
+    """Names and conditions; an empty name is chosen later."""
     dropped_constraints: list[tuple[str, bool]] = field(default_factory=list)
-    """Names, and whether there may be none of that name."""
+    """Names, and whether the constraint may be missing."""
     columns: list[NewColumn] = field(default_factory=list)
     defaults: dict[str, str | None] = field(default_factory=dict)
     if_exists: bool = False
 
 
 def definition(parsed: Parsed) -> Definition:
-    """What a CREATE TABLE asks for."""
+    """Return the definition of a CREATE TABLE."""
     tree = parsed.tree
     if tree.args.get("kind", "").upper() != "TABLE" or tree.args.get("replace"):
-        raise parsed.refused("of what can be created, only CREATE TABLE is supported")
-    _refuse_parameters(parsed, [part for name, part in tree.args.items() if name != "expression"])
+        raise parsed.rejected("only CREATE TABLE is supported")
+    _reject_parameters(parsed, [part for name, part in tree.args.items() if name != "expression"])
     schema = tree.this if isinstance(tree.this, exp.Schema) else None
     table = schema.this if schema is not None else tree.this
     columns, constraints = _columns(schema, parsed) if schema is not None else ([], {})
     known = dict(_properties(tree.args.get("properties"), parsed))
     return Definition(
         table_name(table),
-        ", ".join(columns) or None,
+        json.dumps(struct_type(columns)) if columns else None,
         tree.args.get("expression"),
         known.pop("partitioned", ()),
         known.pop("properties", {}),
@@ -80,16 +83,16 @@ def definition(parsed: Parsed) -> Definition:
     )
 
 
-def _refuse_parameters(parsed: Parsed, parts: Sequence[Any]) -> None:
-    """What defines a table stays when the values of a statement are gone."""
+def _reject_parameters(parsed: Parsed, parts: Sequence[Any]) -> None:
+    """Reject parameters in definitions, which outlive the statement."""
     for part in parts:
         found = part.find(exp.Placeholder) if isinstance(part, exp.Expression) else None
         if found is not None:
-            raise parsed.refused("parameters stand for values of rows: write this one out", found)
+            raise parsed.rejected("parameters are not supported in definitions: write the value", found)
 
 
-def _columns(schema: Tree, parsed: Parsed) -> tuple[list[str], dict[str, str]]:
-    columns: list[str] = []
+def _columns(schema: Tree, parsed: Parsed) -> tuple[list[Json], dict[str, str]]:
+    columns: list[Json] = []
     constraints: dict[str, str] = {}
     for item in schema.expressions:
         match item:
@@ -99,11 +102,12 @@ def _columns(schema: Tree, parsed: Parsed) -> tuple[list[str], dict[str, str]]:
                 name, condition = check_of(item, parsed, f"check_{len(constraints) + 1}")
                 constraints[name] = condition
             case _:
-                raise parsed.refused(f"tables have no {parsed.sql_of(item)}", item)
+                raise parsed.rejected(f"{parsed.sql_of(item)} is not supported for tables", item)
     return columns, constraints
 
 
-def _column(column: Tree, constraints: dict[str, str], parsed: Parsed) -> str:
+def _column(column: Tree, constraints: dict[str, str], parsed: Parsed) -> Json:
+    """Return a column as a field of a Delta schema, and add its CHECK to the constraints."""
     kept = []
     for constraint in column.args.get("constraints") or ():
         kind = constraint.kind
@@ -120,34 +124,34 @@ def _column(column: Tree, constraints: dict[str, str], parsed: Parsed) -> str:
         ):
             kept.append(constraint)
         else:
-            raise parsed.refused(f"columns have no {parsed.sql_of(constraint)}", column)
+            raise parsed.rejected(f"{parsed.sql_of(constraint)} is not supported for columns", column)
     plain = column.copy()
     plain.set("constraints", kept)
     plain.set("exists", None)
-    text = spark_sql(plain)
     try:
-        schema_string(text)
+        [one] = parse_struct(schema_string(spark_sql(plain)))["fields"]
     except (ValidationError, UnsupportedFeature) as error:
         start = start_of(column)
-        raise _of_statement(error, f"SQL {place(parsed.text, start or 0)}: cannot be run: ") from None
-    return text
+        raise _of_statement(error, f"SQL {text_position(parsed.text, start or 0)}: cannot be run: ") from None
+    delta_field: Json = one
+    return delta_field
 
 
 def _of_statement(error: Any, where: str) -> Exception:
-    """What is wrong with a column, at its place in the statement and not in the words that it became."""
-    message = where + _PLACE.sub("", str(error)).removeprefix("DDL: ")
+    """Return an error about a column with its position in the statement instead of the position in the DDL."""
+    message = where + _POSITION.sub("", str(error)).removeprefix("DDL: ")
     if isinstance(error, UnsupportedFeature):
         return UnsupportedFeature(message, features=error.features)
     return ValidationError(message, value=error.value)
 
 
 def check_of(item: Tree, parsed: Parsed, name: str) -> tuple[str, str]:
-    """The name and the condition of a CHECK."""
+    """Return the name and the condition of a CHECK."""
     if isinstance(item, exp.CheckColumnConstraint):
         return name, spark_sql(item.this)
     checks = [part for part in item.expressions if isinstance(part, exp.CheckColumnConstraint)]
     if len(checks) != 1:
-        raise parsed.refused(f"tables have no {parsed.sql_of(item)}", item)
+        raise parsed.rejected(f"{parsed.sql_of(item)} is not supported for tables", item)
     return item.name or name, spark_sql(checks[0].this)
 
 
@@ -169,19 +173,19 @@ def _properties(properties: Tree | None, parsed: Parsed) -> Iterator[tuple[str, 
             case exp.Property() if "value" in item.args:
                 plain[_key(item.this)] = _text(item.args["value"], item, parsed)
             case _:
-                raise parsed.refused(f"tables have no {parsed.sql_of(item)}", item)
+                raise parsed.rejected(f"{parsed.sql_of(item)} is not supported for tables", item)
     yield "properties", plain
 
 
 def _key(node: Tree) -> str:
-    """The name of a property, which may be written in quotes or not."""
+    """Return the name of a property, with or without quotes."""
     if isinstance(node, exp.Dot):
         return f"{_key(node.this)}.{_key(node.expression)}"
     return ".".join(str(part.name) for part in (node.parts if isinstance(node, exp.Column) else [node]))
 
 
 def _text(value: Tree, item: Tree, parsed: Parsed) -> str:
-    """The value of a property, as it is written."""
+    """Return the value of a property as text."""
     match value:
         case exp.Literal() | exp.Var() | exp.Column() | exp.ByteString() | exp.RawString() | exp.National():
             return str(value.name)
@@ -189,18 +193,18 @@ def _text(value: Tree, item: Tree, parsed: Parsed) -> str:
             return str(value.this).lower()
         case exp.Neg(this=exp.Literal(is_string=False)):
             return f"-{value.name}"
-    raise parsed.refused(
-        f"the property {_key(item.this)} cannot be {parsed.sql_of(value)}: a property is a text in quotes, a number, "
+    raise parsed.rejected(
+        f"invalid value {parsed.sql_of(value)} of property {_key(item.this)}: use a text in quotes, a number, "
         f"true or false",
         item,
     )
 
 
 def alteration(parsed: Parsed) -> Alteration:
-    """What an ALTER TABLE asks for."""
+    """Return the changes of an ALTER TABLE."""
     if parsed.tree.args.get("kind", "").upper() != "TABLE":
-        raise parsed.refused("of what can be altered, only ALTER TABLE is supported")
-    _refuse_parameters(parsed, [parsed.tree])
+        raise parsed.rejected("only ALTER TABLE is supported")
+    _reject_parameters(parsed, [parsed.tree])
     found = Alteration(if_exists=bool(parsed.tree.args.get("exists")))
     for action in parsed.tree.args["actions"]:
         match action:
@@ -218,30 +222,30 @@ def alteration(parsed: Parsed) -> Alteration:
             case exp.AlterSet() if action.expressions:
                 found.properties |= _assigned(action, parsed)
             case _:
-                raise parsed.refused(f"ALTER TABLE has no {parsed.sql_of(action)} here", action)
+                raise parsed.rejected(f"ALTER TABLE {parsed.sql_of(action)} is not supported", action)
     return found
 
 
 def _other(action: Tree) -> bool:
-    """Does an ALTER COLUMN … DROP speak of something else than the default?"""
+    """Return whether ALTER COLUMN … DROP drops something else than the default."""
     return any(value for name, value in action.args.items() if name not in ("this", "drop"))
 
 
 def _new_column(column: Tree, found: Alteration, parsed: Parsed) -> NewColumn:
     checks: dict[str, str] = {}
-    text = _column(column, checks, parsed)
+    added = _column(column, checks, parsed)
     for constraint in column.args.get("constraints") or ():
         kind = constraint.kind
         if isinstance(kind, exp.ComputedColumnConstraint | exp.GeneratedAsIdentityColumnConstraint):
-            raise parsed.refused(f"the rows that are there have no value for {column.name}: add a plain column", column)
+            raise parsed.rejected(f"existing rows have no value for {column.name}: add a plain column", column)
         if isinstance(kind, exp.DefaultColumnConstraint) and not isinstance(kind.this, exp.Null):
-            raise parsed.refused(
-                f"the rows that are there would have NULL for {column.name}, and not its default: add it without, fill "
-                f"it by UPDATE, then ALTER COLUMN {column.name} SET DEFAULT",
+            raise parsed.rejected(
+                f"existing rows would have NULL for {column.name}, not its default: add the column without default, "
+                f"fill it with UPDATE, then ALTER COLUMN {column.name} SET DEFAULT",
                 column,
             )
     found.constraints += checks.items()
-    return NewColumn(column.name, text, bool(column.args.get("exists")))
+    return NewColumn(added, bool(column.args.get("exists")))
 
 
 def _assigned(action: Tree, parsed: Parsed) -> dict[str, str]:
@@ -249,7 +253,9 @@ def _assigned(action: Tree, parsed: Parsed) -> dict[str, str]:
     for item in action.expressions:
         for node in item.expressions if isinstance(item, exp.Properties) else [item]:
             if not isinstance(node, exp.EQ | exp.Property) or isinstance(node.this, exp.EQ):
-                raise parsed.refused(f"SET takes names of properties and their values, got {parsed.sql_of(node)}", node)
+                raise parsed.rejected(
+                    f"SET takes names of properties and their values, got {parsed.sql_of(node)}", node
+                )
             value = node.args["value"] if isinstance(node, exp.Property) else node.expression
             found[_key(node.this)] = _text(value, node, parsed)
     return found

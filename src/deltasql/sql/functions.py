@@ -1,4 +1,4 @@
-"""Expressions that sqlglot would write for Spark with another meaning: translated right, or refused."""
+"""Expressions that sqlglot translates to Spark with another meaning: correct them, or reject them."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from typing import Any
 
 from sqlglot import exp
 
-from deltasql.sql.positions import refused, start_of
+from deltasql.sql.positions import rejected, start_of
 
 Tree = Any
 _TYPES = {
-    exp.DataType.Type.TIME: "a TIMESTAMP has a day as well, a TEXT can be sorted",
-    exp.DataType.Type.TIMETZ: "a TIMESTAMP has a day as well, a TEXT can be sorted",
+    exp.DataType.Type.TIME: "use TIMESTAMP, or TEXT such as '12:30:00'",
+    exp.DataType.Type.TIMETZ: "use TIMESTAMP, or TEXT such as '12:30:00'",
     exp.DataType.Type.MONEY: "use NUMERIC(18, 2)",
 }
-"""Types that there are none of, and what to do without them."""
+"""Types that are not supported, with alternatives."""
 
 
 def corrected(text: str, tree: Tree) -> Tree:
-    """The tree in words that sqlglot translates right."""
+    """Return the tree with expressions that sqlglot translates correctly."""
     for node in list(tree.walk()):
         match node:
             case exp.DataType() if node.this in _TYPES:
-                why = f"there is no type {node.sql(dialect='postgres')} here: {_TYPES[node.this]}"
-                raise _refused(text, why, node.parent)
+                why = f"type {node.sql(dialect='postgres')} is not supported: {_TYPES[node.this]}"
+                raise _rejected(text, why, node.parent)
             case exp.Order() if isinstance(node.parent, exp.Func) and not _sorts(node.parent):
-                why = "an aggregate has no ORDER BY here: sort what it gives, by array_sort(…)"
-                raise _refused(text, why, node.parent)
+                why = "ORDER BY in an aggregate is not supported: sort the result with array_sort(…)"
+                raise _rejected(text, why, node.parent)
             case exp.RegexpReplace():
                 _flags(text, node)
             case exp.Trunc() if node.args.get("decimals") is not None:
@@ -43,36 +43,36 @@ def corrected(text: str, tree: Tree) -> Tree:
 
 
 _SOURCES = (exp.From, exp.Join, exp.Delete, exp.Merge)
-"""What a table is part of."""
+"""The parents of a table."""
 
 
 def _sorts(aggregate: Tree) -> bool:
-    """string_agg is sorted by WITHIN GROUP, and a window is not an aggregate's own affair."""
+    """Return whether an aggregate may have ORDER BY: string_agg, WITHIN GROUP and windows."""
     return isinstance(aggregate, exp.GroupConcat | exp.WithinGroup | exp.Window)
 
 
 def _flags(text: str, call: Tree) -> None:
-    """Spark replaces all that matches, as the flag `g` asks for, and knows others in the pattern alone."""
+    """Translate the flags of regexp_replace: Spark always replaces all matches, and has other flags in the pattern."""
     flags, position = call.args.get("modifiers"), call.args.get("position")
-    asked = set(flags.name) if isinstance(flags, exp.Literal) else set()
-    known = flags is None or (asked <= {"g", "i"} and "g" in asked)
+    given = set(flags.name) if isinstance(flags, exp.Literal) else set()
+    known = flags is None or (given <= {"g", "i"} and "g" in given)
     if not known or call.args.get("occurrence") or not (position is None or isinstance(position, exp.Literal)):
-        raise _refused(text, "regexp_replace has the flags 'g' and 'gi' here: put others into the pattern", call)
-    if "i" in asked:
+        raise _rejected(text, "regexp_replace supports the flags 'g' and 'gi': put other flags into the pattern", call)
+    if "i" in given:
         pattern = exp.Concat(expressions=[exp.Literal.string("(?i)"), call.expression.copy()])
         call.set("expression", pattern)
     call.set("modifiers", None)
 
 
 def _truncated(text: str, call: Tree) -> None:
-    """`trunc(day, 'MM')` is Spark's."""
+    """Keep `trunc(day, 'MM')`, which Spark has as well; reject a number of digits."""
     if not call.args["decimals"].is_string:
-        raise _refused(text, "trunc has no number of digits here: write trunc(x * 100) / 100", call)
+        raise _rejected(text, "trunc with a number of digits is not supported: write trunc(x * 100) / 100", call)
     call.replace(exp.Anonymous(this="trunc", expressions=[call.this.copy(), call.args["decimals"].copy()]))
 
 
 def _name_columns(values: Tree) -> None:
-    """Columns of VALUES are column1, column2 … unless that is said."""
+    """Name the columns of VALUES column1, column2 …, as PostgreSQL does, unless they have names."""
     alias = values.args.get("alias") or exp.TableAlias(this=exp.to_identifier("values", quoted=True))
     if not alias.columns and not any(values.args.get(part) for part in ("order", "limit", "offset")):
         count = len(values.expressions[0].expressions)
@@ -81,7 +81,7 @@ def _name_columns(values: Tree) -> None:
 
 
 def _sequence(series: Tree) -> Tree:
-    """Numbers, or days, one after the other. Spark counts down by itself, where PostgreSQL has nothing to count."""
+    """Translate generate_series. Without a step, PostgreSQL returns nothing where Spark counts down."""
     start, end, step = (series.args.get(key) for key in ("start", "end", "step"))
     array = exp.Anonymous(this="sequence", expressions=[part.copy() for part in (start, end, step) if part])
     if step is not None:
@@ -91,17 +91,17 @@ def _sequence(series: Tree) -> Tree:
 
 
 def _rows_of(source: Tree, name: str, array: Tree) -> Tree:
-    """The items of an array as rows; their column is called what the table is, unless that is said."""
+    """Return the items of an array as rows; the column has the name of the table unless it has its own."""
     alias = source.args.get("alias")
     table = alias.this if alias is not None and alias.this else exp.to_identifier(name)
     columns = (alias.columns if alias is not None else None) or [table]
-    called = exp.TableAlias(this=table.copy(), columns=[column.copy() for column in columns])
+    named = exp.TableAlias(this=table.copy(), columns=[column.copy() for column in columns])
     call = exp.Anonymous(this="explode", expressions=[array.copy()])
-    if isinstance(source.parent, exp.Join):  # it may be an array of the table before
-        return exp.Lateral(this=call, alias=called)
+    if isinstance(source.parent, exp.Join):  # the array may be a column of the table before
+        return exp.Lateral(this=call, alias=named)
     joins = [join.copy() for join in source.args.get("joins") or ()]
-    return exp.Table(this=call, alias=called, joins=joins or None)
+    return exp.Table(this=call, alias=named, joins=joins or None)
 
 
-def _refused(text: str, why: str, at: Tree) -> Exception:
-    return refused(text, f"cannot be run: {why}", start_of(at))
+def _rejected(text: str, why: str, at: Tree) -> Exception:
+    return rejected(text, f"cannot be run: {why}", start_of(at))

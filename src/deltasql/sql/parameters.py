@@ -1,7 +1,7 @@
-"""Values of parameters as literals of Spark's SQL.
+"""Write the values of parameters as literals in Spark SQL.
 
-Spark can bind parameters by itself, but not where another parser is plugged into the session, as Delta's is. So they
-become literals here, of which none can be anything else: a text is written by the digits of its bytes.
+Spark can bind parameters, but not in sessions with another parser, such as Delta Lake's. A text is written as the hex
+digits of its bytes, so that no value can be parsed as anything else.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from sqlglot import exp, parse_one
 from deltasql.errors import UsageError
 
 PARAMETER = re.compile(r":(__deltasql_[0-9a-f]{16}_(.*?)_)(?!\w)")
-"""A parameter in a text: its name among the values, and what the user calls it."""
+"""A parameter in Spark SQL text: its unique name, and the name that the user gave it."""
 _ITEM = re.compile(r"(.*)_item(\d+)")
 _LONG = range(-(2**63), 2**63)
 _MOST_DIGITS = 38
 
 
 def name_for(key: object) -> str:
-    """What a parameter is called in a tree: nobody can write a text that looks like it."""
+    """Return a unique name for a parameter, which no statement can contain by accident."""
     return f"__deltasql_{secrets.token_hex(8)}_{key}_"
 
 
 def name_for_item(name: str, number: int) -> str:
-    """What an item of a list is called that is a parameter."""
+    """Return a unique name for an item of a list parameter."""
     found = PARAMETER.match(f":{name}")
     return name_for(f"{found[2] if found else name}_item{number}")
 
 
 def shown_name(key: str) -> str:
-    """What the user calls it, as it may be shown."""
+    """Return the name of a parameter as the user wrote it."""
     item = _ITEM.fullmatch(key)
     if item is not None:
         return f"{shown_name(item[1])}[{item[2]}]"
@@ -44,7 +44,7 @@ def shown_name(key: str) -> str:
 
 
 def literal(value: Any) -> str:
-    """A value in Spark's SQL."""
+    """Return a value in Spark SQL."""
     found: str | None = None
     match value:
         case None:
@@ -81,11 +81,11 @@ def _bytes(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise UsageError(f"a parameter is no text that can be written: {text!r}", value=text) from None
+        raise UsageError(f"a parameter is not valid Unicode text: {text!r}", value=text) from None
 
 
 def constant(value: Any) -> Any:
-    """A value as a tree, in the words that tell files apart; it means what `literal` means."""
+    """Return a value as a tree that file pruning understands, with the meaning of `literal`."""
     if value is None or isinstance(value, bool | str) or (isinstance(value, int) and value in _LONG):
         return exp.convert(value)
     if isinstance(value, float) and math.isfinite(value):

@@ -1,4 +1,4 @@
-"""Text to a syntax tree, with parameters that are bound and never pasted."""
+"""Parse a statement to a syntax tree and bind its parameters."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from sqlglot.errors import ParseError, TokenError
 from deltasql.errors import UsageError, ValidationError
 from deltasql.sql.functions import corrected
 from deltasql.sql.parameters import PARAMETER, name_for, shown_name
-from deltasql.sql.positions import numbers, refused, start_of, unclosed
+from deltasql.sql.positions import numbers, rejected, start_of, unclosed
 from deltasql.sql.rewrites import reshaped
-from deltasql.sql.supported_syntax import refuse_unknown_parts
-from deltasql.sql.tokens import Token, actions_of, by_number, numbered, the_where_of, zoneless
+from deltasql.sql.supported_syntax import reject_unknown_parts
+from deltasql.sql.tokens import Token, actions_of, by_number, numbered, outer_where, zoneless
 
 Tree = Any
 _WORD = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*([A-Za-z_]+)", re.DOTALL)
@@ -38,83 +38,83 @@ _TOKEN = re.compile(r"<Token .*?text: (.*?), line: .*?>", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """One statement: its tree, the values of its parameters by their names in there, and whether it is to be run."""
+    """One statement: its text, its syntax tree, the values of its parameters, and whether it is only explained."""
 
     text: str
     tree: Tree
     values: Mapping[str, Any]
     explain: bool = False
     start: int | None = None
-    """Where it begins, if it is a part of the text."""
+    """The position of the statement if it is only a part of the text."""
 
     def shown(self, sql: str) -> str:
-        """A part of the statement as history keeps it: with names of parameters, and not with their values."""
+        """Return SQL for the history: with the names of parameters instead of their values."""
         return PARAMETER.sub(lambda found: shown_name(found[2]), sql)
 
-    def refused(self, why: str, at: Tree | None = None) -> ValidationError:
-        """It cannot be run, because of one of its parts."""
+    def rejected(self, why: str, at: Tree | None = None) -> ValidationError:
+        """Return the error of a statement that cannot be run, with the position of the given part."""
         start = None if at is None else start_of(at)
-        return refused(self.text, f"cannot be run: {why}", self.start if start is None else start)
+        return rejected(self.text, f"cannot be run: {why}", self.start if start is None else start)
 
     def sql_of(self, tree: Tree) -> str:
-        """A part of it, as it may be shown."""
+        """Return a part of the statement in PostgreSQL syntax, without values of parameters."""
         return self.shown(str(tree.sql(dialect="postgres")))
 
 
 def parse(text: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> Parsed:
-    """The statement of a text. Parameters are `$1`, `?` or `%s` with a list, `:name` or `%(name)s` with a mapping."""
+    """Parse one statement. Parameters are `$1`, `?` or `%s` with a list, `:name` or `%(name)s` with a mapping."""
     if not isinstance(text, str) or not text.strip():
         raise UsageError(f"a statement is a text, got {text!r}", value=text)
     if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
-        raise UsageError(f"a statement is a text that can be written, got {text[:_SHOWN]!r}", value=text)
+        raise UsageError(f"the statement is not valid Unicode text: {text[:_SHOWN]!r}", value=text)
     explain = _EXPLAIN.match(text)
     after = explain.end() if explain else 0
     _check_kind(text, after, explain=explain is not None)
     try:
         tree = _tree(text, after, in_order=params is not None and not isinstance(params, Mapping))
-        refuse_unknown_parts(text, tree)
+        reject_unknown_parts(text, tree)
         _size_decimals(text, tree)
         values = _bound(tree, params)
         return Parsed(text, reshaped(text, corrected(text, tree), values), values, explain is not None)
     except RecursionError:
-        raise refused(text, "cannot be run: it is nested too deeply: take it apart") from None
+        raise rejected(text, "cannot be run: it is nested too deeply: split it") from None
 
 
 def _check_kind(text: str, after: int, *, explain: bool) -> None:
-    """sqlglot takes what it does not know for a command of some sort."""
+    """Reject kinds of statements that are not supported; sqlglot would parse them as commands."""
     option = _OPTIONS.match(text, after) if explain else None
     if option is not None:
-        raise refused(text, f"EXPLAIN has no option {option[1].upper()}: leave it out", option.start(1))
+        raise rejected(text, f"EXPLAIN has no option {option[1].upper()}: leave it out", option.start(1))
     first = _WORD.match(text, after)
     word = first[1].upper() if first else ""
     if first and word not in _KINDS:
-        raise refused(text, f"{word} is not supported. What is: {', '.join(_KINDS)}", first.start(1))
+        raise rejected(text, f"{word} is not supported (supported: {', '.join(_KINDS)})", first.start(1))
 
 
 def _tree(text: str, after: int, *, in_order: bool) -> Tree:
-    masked = re.sub(r"\S", " ", text[:after]) + text[after:]  # all places stay what they are
+    masked = re.sub(r"\S", " ", text[:after]) + text[after:]  # keeps all positions
     tokens = _tokens(text, masked)
     tokens = numbered(text, tokens) if in_order else tokens
     found = _trees(text, tokens)
     if not found:
-        raise refused(text, "there is no statement")
+        raise rejected(text, "there is no statement")
     if len(found) != 1:
-        raise refused(text, f"holds {len(found)} statements: run them one at a time, or in a transaction")
+        raise rejected(text, f"holds {len(found)} statements: run them one at a time, or in a transaction")
     [tree] = found
     return _commanded(text, tokens) if isinstance(tree, exp.Command) else tree
 
 
 def _tokens(text: str, masked: str) -> list[Token]:
-    """The tokens. sqlglot takes `$1,$` for the beginning of a text in dollars: so these are `?1` to it."""
-    places = set(numbers(masked))
-    plain = "".join("?" if at in places else character for at, character in enumerate(masked)) if places else masked
+    """Return the tokens. sqlglot reads `$1,$` as the start of a dollar-quoted text, so `$1` becomes `?1` before."""
+    starts = set(numbers(masked))
+    plain = "".join("?" if at in starts else character for at, character in enumerate(masked)) if starts else masked
     try:
         found = Postgres().tokenize(plain)
     except TokenError:
         opened = unclosed(text)
-        what = "cannot be read" if opened is None else "a quote or a comment is opened here and not closed"
-        raise refused(text, what, opened) from None
-    return zoneless([by_number(token) if token.start in places else token for token in found])
+        what = "cannot be read" if opened is None else "this quote or comment is not closed"
+        raise rejected(text, what, opened) from None
+    return zoneless([by_number(token) if token.start in starts else token for token in found])
 
 
 def _trees(text: str, tokens: Sequence[Token]) -> list[Tree]:
@@ -130,7 +130,7 @@ def _trees(text: str, tokens: Sequence[Token]) -> list[Tree]:
 
 
 def _no_command(record: logging.LogRecord) -> bool:
-    """What sqlglot takes for a command is refused, or parsed otherwise: there is nothing to warn of."""
+    """Drop sqlglot's warning about commands, which are rejected or parsed otherwise."""
     return "Falling back to parsing as a 'Command'" not in record.getMessage()
 
 
@@ -142,48 +142,50 @@ def _syntax_error(text: str, error: ParseError) -> ValidationError:
     why = _LACKING.sub("something is missing here", first.get("description") or "cannot be parsed")
     why = _TOKEN.sub(lambda found: "the end" if found[1] == "SENTINEL" else repr(found[1]), why)
     why = why.replace("Invalid expression / Unexpected token", "this cannot be here")
-    return refused(text, f"near {word!r}: {why}" if word else why, start)
+    return rejected(text, f"near {word!r}: {why}" if word else why, start)
 
 
 def _commanded(text: str, tokens: Sequence[Token]) -> Tree:
-    """ALTER TABLE by its actions, each by itself; whatever else sqlglot does not understand is refused."""
-    where = the_where_of(tokens)
+    """Parse ALTER TABLE action by action; reject other statements that sqlglot parses as commands."""
+    where = outer_where(tokens)
     if tokens[0].text.upper() == "COPY" and where is not None:
-        raise refused(
-            text, "COPY has no WHERE here: copy into a table of its own, and INSERT … SELECT … WHERE", where.start
+        raise rejected(
+            text, "COPY with WHERE is not supported: copy into another table, then INSERT … SELECT … WHERE", where.start
         )
     whole: Tree = None
     for action, alone in actions_of(tokens):
         [tree] = _trees(text, alone)
         if isinstance(tree, exp.Command):
             shown = text[action[0].start : action[-1].end + 1]
-            raise refused(text, f"cannot be run: ALTER TABLE has no {shown} here", action[0].start)
+            raise rejected(text, f"cannot be run: ALTER TABLE {shown} is not supported", action[0].start)
         if whole is None:
             whole = tree
         else:
             whole.set("actions", [*whole.args["actions"], *tree.args["actions"]])
     if whole is None:
-        raise refused(text, f"this {tokens[0].text.upper()} is not understood", tokens[0].start)
+        raise rejected(text, f"this {tokens[0].text.upper()} is not understood", tokens[0].start)
     return whole
 
 
 def _size_decimals(text: str, tree: Tree) -> None:
-    """NUMERIC holds any number in PostgreSQL, and whole ones in Spark: a column says how many digits it has, a cast
-    takes as many as there can be."""
+    """Require a precision for NUMERIC columns; a cast to NUMERIC becomes NUMERIC(38, 18).
+
+    NUMERIC without precision holds any number in PostgreSQL, and only integers in Spark.
+    """
     for kind in tree.find_all(exp.DataType):
         if kind.this == exp.DataType.Type.DECIMAL and not kind.expressions:
             column = kind.find_ancestor(exp.ColumnDef)
             if isinstance(tree, exp.Create | exp.Alter) and column:
-                raise refused(
+                raise rejected(
                     text,
-                    "cannot be run: a column of type NUMERIC says how many digits it has: NUMERIC(10, 2)",
+                    "cannot be run: a NUMERIC column needs a precision: NUMERIC(10, 2)",
                     start_of(column),
                 )
             kind.set("expressions", [exp.DataTypeParam(this=exp.Literal.number(n)) for n in (38, 18)])
 
 
 def _bound(tree: Tree, params: Sequence[Any] | Mapping[str, Any] | None) -> dict[str, Any]:
-    """Give every parameter a name of its own and look up its value."""
+    """Give every parameter a unique name and return the values by name."""
     found: dict[str, Any] = {}
     used: set[Any] = set()
     for node in list(tree.find_all(exp.Placeholder, exp.Parameter)):

@@ -1,14 +1,14 @@
-"""Where something is in a statement's text, and errors that say so."""
+"""Positions in the text of a statement, and errors that show them."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-from deltasql.errors import ValidationError
+from deltasql.errors import ValidationError, text_position
 
 _SHOWN = 300
-# What has an end: comments, texts, quoted names; whatever else comes one by one.
+# Comments, texts, quoted names and words; every other character alone.
 _PARTS = re.compile(
     r"--[^\n]*|/\*.*?\*/|[eE]'(?:[^'\\]|\\.|'')*+'|'(?:[^']|'')*+'|\"(?:[^\"]|\"\")*+\"|\$((?!\d)\w*)\$.*?\$\1\$|"
     r"[^\W\d][\w$]*|\w+|.",
@@ -18,33 +18,27 @@ _OPENED = re.compile(r"'|\"|/\*|\$(?!\d)\w*\$")
 _NUMBER = re.compile(r"\$(?=\d)")
 
 
-def place(text: str, start: int) -> str:
-    """A place in a text, as people count."""
-    before = text[:start]
-    return f"line {before.count(chr(10)) + 1}, column {start - before.rfind(chr(10))}"
-
-
-def refused(text: str, why: str, start: int | None = None) -> ValidationError:
-    """A statement that cannot be run; without a place, because of what it is."""
+def rejected(text: str, why: str, start: int | None = None) -> ValidationError:
+    """Return the error of a statement that cannot be run, at a position or at its first word."""
     at = first_word(text) if start is None else start
-    return failed(text, f"{place(text, at)}: {why}")
+    return failed(text, f"{text_position(text, at)}: {why}")
 
 
 def failed(text: str, why: str) -> ValidationError:
-    """The error of a statement, which it shows."""
+    """Return an error that shows the statement."""
     shown = text.strip()
     shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
     return ValidationError(f"SQL {why}\n  {shown}", value=text)
 
 
 def start_of(tree: Any) -> int | None:
-    """Where a tree begins, as far as its parts tell."""
-    places = [node.meta["start"] for node in tree.walk() if "start" in node.meta]
-    return min(places, default=None)
+    """Return the position of the first token of a tree, or None if no node has one."""
+    starts = [node.meta["start"] for node in tree.walk() if "start" in node.meta]
+    return min(starts, default=None)
 
 
 def first_word(text: str) -> int:
-    """Where a text begins that is neither space nor comment."""
+    """Return the position of the first word that is neither space nor comment."""
     for part in _PARTS.finditer(text):
         if not part[0].isspace() and not part[0].startswith(("--", "/*")):
             return part.start()
@@ -52,7 +46,7 @@ def first_word(text: str) -> int:
 
 
 def unclosed(text: str) -> int | None:
-    """Where a quote or a comment is opened that has no end."""
+    """Return the position of a quote or comment that is not closed, or None."""
     for part in _PARTS.finditer(text):
         if _OPENED.match(text, part.start()) and len(part[0]) == 1:
             return part.start()
@@ -60,16 +54,16 @@ def unclosed(text: str) -> int | None:
 
 
 def numbers(text: str) -> list[int]:
-    """Where the `$` of each `$1` is."""
+    """Return the position of each `$1`."""
     return [part.start() for part in _PARTS.finditer(text) if part[0] == "$" and _NUMBER.match(text, part.start())]
 
 
 def occurrences(text: str, names: list[str]) -> list[int]:
-    """Where a name of some parts stands, such as `t.id`, in any case; if nowhere, where its last part does."""
+    """Return the positions of a qualified name in any case, or else of its last part."""
     known = [(part.start(), _bare(part[0])) for part in _PARTS.finditer(text) if not _is_space(part[0])]
     words = [word for _, word in known]
-    wanted = [part for name in names for part in (".", name.lower())][1:]
-    found = [n for n in range(len(words)) if words[n : n + len(wanted)] == wanted]
+    parts_of_name = [part for name in names for part in (".", name.lower())][1:]
+    found = [n for n in range(len(words)) if words[n : n + len(parts_of_name)] == parts_of_name]
     whole = [n for n in found if n == 0 or words[n - 1] != "."] or found
     return [known[n][0] for n in whole] or (occurrences(text, names[-1:]) if len(names) > 1 else [])
 

@@ -21,7 +21,7 @@ VIEW = f"__deltasql_{secrets.token_hex(8)}_view"
 """The prefix of the names of registered frames, which no statement can contain by accident."""
 _numbers = itertools.count()
 _INSTANT = "yyyy-MM-dd HH:mm:ss.SSSSSSXXX"
-# Spark reads files by these: FROM parquet."/data/x".
+# Spark reads files with these prefixes: FROM parquet."/data/x".
 _FORMATS = {"parquet", "csv", "json", "orc", "text", "delta"}
 
 Find = Callable[[str], TableState | None]
@@ -30,26 +30,26 @@ Frame = Callable[[TableState, int | None, str | None], Any]
 
 @dataclass
 class Relations:
-    """The frames of one statement, under the names that its text has for them."""
+    """The frames of one statement, by the names that its text has for them."""
 
     spark: Any
     find: Find
     frame: Frame
     values: Mapping[str, Any]
     known: dict[str, Any] = field(default_factory=dict)
-    """Frames that have a name in the statement: what parts of its WITH clause gave."""
+    """The frames of the statement's WITH clause, by name."""
     local: set[str] = field(default_factory=set)
-    """The names of CTEs that are part of its queries."""
+    """The names of CTEs that are part of the query text."""
     frames: dict[str, Any] = field(default_factory=dict)
     read: set[str] = field(default_factory=set)
-    """The ids of the lake's tables that are read."""
+    """The ids of the lake tables that the statement reads."""
 
     def scope(self) -> Relations:
-        """The same for a part of the statement, whose own names end with it."""
+        """Return relations for a part of the statement, whose names do not leave it."""
         return replace(self, known=dict(self.known), local=set(self.local))
 
     def hide(self, names: Iterable[str]) -> None:
-        """From here on these names are CTEs, whatever else there is of the same name."""
+        """Treat these names as CTEs from here on."""
         for name in names:
             self.local.add(name)
             self.known.pop(name, None)
@@ -70,17 +70,17 @@ class Relations:
         return {name: frame for name, frame in self.frames.items() if name in whole}
 
     def resolve(self, tree: Tree) -> None:
-        """Let the tables of a tree be frames."""
+        """Replace the tables of a tree by registered frames."""
         for table in sorted(tree.find_all(exp.Table), key=lambda table: -table.depth):  # subqueries first
             name = table_name(table)
             bare = name.lower() if not table.args.get("db") else ""
             if name.startswith(VIEW) or not isinstance(table.this, exp.Identifier):
                 continue
-            if bare in self.local or bare in _ctes_seen_by(table, tree):
+            if bare in self.local or bare in _ctes_visible_to(table, tree):
                 continue
             if bare in self.known:
                 if self.known[bare] is None:
-                    raise UsageError(f"{name} returns no rows to read: its statement has no RETURNING", value=name)
+                    raise UsageError(f"{name} returns no rows: add RETURNING to its statement", value=name)
                 self._replace(table, self.known[bare])
             elif (state := self.find(name)) is not None:
                 self.read.add(state.table_id)
@@ -99,34 +99,34 @@ class Relations:
         table.set("this", exp.to_identifier(self.add(frame)))
 
     def _moment(self, table: Tree) -> tuple[int | None, str | None]:
-        """The version or the timestamp that a table is asked at."""
+        """Return the version or the timestamp of FOR VERSION or FOR TIMESTAMP."""
         version = table.args.get("version")
         if version is None:
             return None, None
-        asked = self._value(version.expression)
+        value = self._value(version.expression)
         if version.name.upper() != "VERSION":
-            asked = asked.isoformat() if isinstance(asked, dt.date) else asked
-            return None, asked if isinstance(asked, str) else self._instant(version.expression)
-        if not (isinstance(asked, int) or (isinstance(asked, str) and asked.isdigit())) or isinstance(asked, bool):
-            shown = repr(asked) if asked is not None else version.expression.sql(dialect="postgres")
+            value = value.isoformat() if isinstance(value, dt.date) else value
+            return None, value if isinstance(value, str) else self._instant(version.expression)
+        if not (isinstance(value, int) or (isinstance(value, str) and value.isdigit())) or isinstance(value, bool):
+            shown = repr(value) if value is not None else version.expression.sql(dialect="postgres")
             raise UsageError(f"the version of {table_name(table)} is a whole number, got {shown}")
-        return int(asked), None
+        return int(value), None
 
     def _value(self, node: Tree) -> Any:
-        """The value of a literal or of a parameter; None of anything else."""
+        """Return the value of a literal or parameter, else None."""
         if isinstance(node, exp.Placeholder):
             return self.values[node.name]
         return node.name if isinstance(node, exp.Literal) else None
 
     def _instant(self, node: Tree) -> str:
-        """A moment that is computed, as a text."""
+        """Compute a timestamp expression and return it as text."""
         [row] = self.run(f"SELECT date_format(CAST({spark_sql(node)} AS TIMESTAMP_LTZ), {_INSTANT!r}) AS at").collect()
         if row["at"] is None:
-            raise UsageError("the timestamp that a table is asked at is null")
+            raise UsageError("the timestamp of a table is null")
         return str(row["at"])
 
     def _rename_columns(self, table: Tree) -> None:
-        """Columns that say the table's full name are of the view that takes its place, in its own query."""
+        """Qualify columns of `namespace.table` by the alias of the frame that replaces the table."""
         query = table.find_ancestor(exp.Select) if table.args.get("db") else None
         for column in query.find_all(exp.Column) if query is not None else ():
             if (column.text("db"), column.text("table")) == (table.text("db"), table.name):
@@ -147,20 +147,20 @@ class Relations:
 
 
 def table_name(table: Tree) -> str:
-    """A table's name as a text."""
+    """Return the full name of a table."""
     return ".".join(part.name for part in table.parts)
 
 
-def _ctes_seen_by(node: Tree, top: Tree) -> set[str]:
-    """The names that WITH clauses give to a part of a tree: those of the queries that it is in, and in such a clause
-    those that come before it; its own if the clause is recursive."""
-    seen: set[str] = set()
+def _ctes_visible_to(node: Tree, top: Tree) -> set[str]:
+    """Return the names of CTEs that a node can refer to: of the queries around it, and the earlier ones of its WITH
+    clause, or all of them if the clause is recursive."""
+    names_in_scope: set[str] = set()
     while node is not top:
         inner, node = node, node.parent
         if isinstance(node, exp.With):
             names = [cte.alias.lower() for cte in node.expressions]
             before = [cte is inner for cte in node.expressions].index(True)
-            seen |= set(names if node.recursive else names[:before])
+            names_in_scope |= set(names if node.recursive else names[:before])
         elif node.args.get("with_") is not None and node.args["with_"] is not inner:
-            seen |= {cte.alias.lower() for cte in node.args["with_"].expressions}
-    return seen
+            names_in_scope |= {cte.alias.lower() for cte in node.args["with_"].expressions}
+    return names_in_scope

@@ -1,5 +1,4 @@
-"""What PostgreSQL writes and Spark does not, in words that both have: ANY and ALL of arrays, rows that are compared,
-patterns in any case."""
+"""Rewrite PostgreSQL expressions that Spark lacks: ANY and ALL, row comparisons, case-insensitive patterns."""
 
 from __future__ import annotations
 
@@ -9,14 +8,14 @@ from typing import Any
 from sqlglot import exp
 
 from deltasql.sql.parameters import name_for_item
-from deltasql.sql.positions import refused, start_of
+from deltasql.sql.positions import rejected, start_of
 
 Tree = Any
 _ITEM = "__deltasql_item"
 
 
 def reshaped(text: str, tree: Tree, values: dict[str, Any]) -> Tree:
-    """The tree in these words; the items of a list that is a parameter become parameters."""
+    """Return the rewritten tree; the items of a list parameter become parameters."""
     for node in reversed(list(tree.find_all(exp.Any, exp.All, exp.Anonymous))):  # the innermost first
         if isinstance(node.parent, exp.Binary) and node.arg_key == "expression" and _quantifier(node):
             node.parent.replace(_quantified(text, node, values))
@@ -31,7 +30,7 @@ def reshaped(text: str, tree: Tree, values: dict[str, Any]) -> Tree:
                 node.replace(found)
     for node in tree.find_all(exp.LT, exp.LTE, exp.GT, exp.GTE):
         if isinstance(node.this, exp.Tuple):
-            raise refused(text, "cannot be run: rows are compared by = and <> alone", start_of(node))
+            raise rejected(text, "cannot be run: rows can only be compared with = and <>", start_of(node))
     return tree
 
 
@@ -46,22 +45,22 @@ def _quantifier(node: Tree) -> str | None:
 
 
 def _quantified(text: str, node: Tree, values: dict[str, Any]) -> Tree:
-    """`x = ANY(ARRAY[1, 2])` is `x IN (1, 2)`; of an array that is not written out, each item is compared."""
+    """Rewrite `x = ANY(ARRAY[1, 2])` to `x IN (1, 2)`, or to a comparison with each item of the array."""
     comparison, is_any = node.parent, _quantifier(node) == "ANY"
     is_pattern = isinstance(comparison, exp.RegexpLike | exp.RegexpILike | exp.SimilarTo)
     if is_pattern and isinstance(comparison.parent, exp.Not):
         # `a !~ ALL(…)` and `NOT a ~ ALL(…)` are the same tree, and do not mean the same.
-        why = "cannot be run: say which is meant, NOT (a ~ ANY(…)) or NOT (a ~ ALL(…))"
-        raise refused(text, why, start_of(comparison))
+        why = "cannot be run: ambiguous negation, write NOT (a ~ ANY(…)) or NOT (a ~ ALL(…))"
+        raise rejected(text, why, start_of(comparison))
     array = (node.expressions[0] if isinstance(node, exp.Anonymous) else node.this).unnest()
     equal = exp.EQ if is_any else exp.NEQ
     if isinstance(array, exp.Query):
         if not isinstance(comparison, equal):
-            raise refused(text, "cannot be run: ANY of a query is compared by =, and ALL by <>", start_of(comparison))
+            raise rejected(text, "cannot be run: ANY of a query is compared by =, and ALL by <>", start_of(comparison))
         query = array if isinstance(array, exp.Subquery) else exp.Subquery(this=array)
         return _in(comparison, is_any=is_any, query=query.copy())
     if isinstance(array, exp.Literal):
-        raise refused(text, "cannot be run: an array is written ARRAY[1, 2]", start_of(array))
+        raise rejected(text, "cannot be run: an array is written ARRAY[1, 2]", start_of(array))
     items = _items(array, values)
     if items == []:
         return exp.Boolean(this=not is_any)
@@ -76,7 +75,7 @@ def _in(comparison: Tree, *, is_any: bool, **items: Any) -> Tree:
 
 
 def _items(array: Tree, values: dict[str, Any]) -> list[Tree] | None:
-    """The items of an array that is written out, or given as a parameter."""
+    """Return the items of an array literal or list parameter, else None."""
     if isinstance(array, exp.Cast) and isinstance(array.this, exp.Array | exp.Placeholder):
         kinds = array.to.expressions
         items = _items(array.this, values)
@@ -103,12 +102,12 @@ def _of_each(comparison: Tree, array: Tree, *, is_any: bool) -> Tree:
 
 
 def _assigns(node: Tree) -> bool:
-    """Is it `(a, b) = (1, 2)` of SET?"""
+    """Return whether a node is an assignment of SET, such as `(a, b) = (1, 2)`."""
     return isinstance(node.parent, exp.Update | exp.OnConflict) and node.arg_key == "expressions"
 
 
 def _row_comparison(text: str, node: Tree) -> Tree | None:
-    """`(a, b) IN ((1, 2), (3, 4))` column by column; None of a query, which Spark takes as it is."""
+    """Rewrite `(a, b) IN ((1, 2), (3, 4))` to comparisons of columns; None for a query, which Spark supports."""
     left = node.this.expressions
     if not isinstance(node, exp.In):
         right = _row(node.expression)
@@ -129,14 +128,18 @@ def _row(node: Tree) -> Sequence[Tree] | None:
 
 def _equal(text: str, node: Tree, left: Sequence[Tree], right: Sequence[Tree]) -> Tree:
     if len(left) != len(right):
-        raise refused(text, f"cannot be run: a row of {len(left)} is compared with one of {len(right)}", start_of(node))
+        raise rejected(
+            text, f"cannot be run: a row of {len(left)} is compared with one of {len(right)}", start_of(node)
+        )
     pairs = zip(left, right, strict=True)
     return exp.and_(*(exp.EQ(this=one.copy(), expression=other.copy()) for one, other in pairs))
 
 
 def by_column(query: Tree) -> list[Tree]:
-    """What each column of a query is, if the query finds the same row each time; else none. Its row is a struct, or
-    there would be other rows where a column is an aggregate."""
+    """Return one scalar subquery per column of a query, or nothing if the query might return another row each time.
+
+    Each subquery returns the whole row as a struct, so that aggregates and plain columns come from the same row.
+    """
     select = query.this if isinstance(query, exp.Subquery) else query
     if not isinstance(select, exp.Select) or any(select.args.get(a) for a in ("distinct", "limit", "offset", "fetch")):
         return []
@@ -154,7 +157,7 @@ def by_column(query: Tree) -> list[Tree]:
 
 
 def _type_nulls(tree: Tree, values: dict[str, Any]) -> None:
-    """NULL is a condition as well, one that never holds; in Spark it has to say that it is a boolean."""
+    """Cast NULL conditions to BOOLEAN, as Spark requires."""
     for node in list(tree.find_all(exp.Null, exp.Placeholder)):
         top = node
         while isinstance(top.parent, exp.Paren):

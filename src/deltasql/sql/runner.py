@@ -1,4 +1,4 @@
-"""Runs statements: each kind in the words of the lake."""
+"""Run statements: dispatch each kind to an operation."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ _ROW_STATEMENTS = (exp.Insert, exp.Update, exp.Delete, exp.Merge)
 
 
 class StatementContext(Protocol):
-    """What statements ask of a lake, or of a transaction."""
+    """The operations that statements need from a lake or a transaction."""
 
     @property
     def spark(self) -> Any:
         """The Spark session."""
 
     def find(self, name: str) -> TableState | None:
-        """A table of the lake, if there is one of that name."""
+        """Return the table of a name, or None."""
 
     def frame(self, state: TableState, version: int | None, timestamp: str | None) -> Any:
-        """A table's rows."""
+        """Return the rows of a table."""
 
     def change(self, state: TableState, change: Change) -> Outcome:
         """Change a table's rows."""
 
     def explain(self, state: TableState, change: Change) -> str:
-        """What a change would read."""
+        """Return one line about the files that a change would read."""
 
     def append(self, state: TableState, rows: Any, *, reads_itself: bool = False) -> Mapping[str, str]:
-        """Add rows to a table, cast as SQL casts."""
+        """Append rows, cast to the types of the columns."""
 
     def define(self, parsed: Parsed, rows: Callable[[Tree], Any]) -> None:
         """CREATE, DROP or ALTER a table."""
@@ -54,7 +54,7 @@ class StatementContext(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a statement gave: rows, or the table that it changed and how."""
+    """The result of a statement: rows, or the changed table with metrics."""
 
     frame: Any = None
     table: TableState | None = None
@@ -72,32 +72,32 @@ class Runner:
         self.relations = Relations(self.session.spark, self.session.find, self.session.frame, self.parsed.values)
 
     def run(self) -> Result:
-        """Run it; nothing is committed here."""
+        """Run the statement and stage its changes; the caller commits."""
         tree = self.parsed.tree
         tables = {table.alias_or_name for table in tree.find_all(exp.Table, exp.Subquery)}
         with explained(self.parsed.text, tables, files=isinstance(tree, exp.Copy)):
             return self._run(tree)
 
     def _run(self, tree: Tree) -> Result:
-        self._refuse_what_spark_leaves_out(tree)
+        self._reject_unsupported(tree)
         if self.parsed.explain and any(isinstance(cte.this, _ROW_STATEMENTS) for cte in tree.find_all(exp.CTE)):
-            raise self._refused("changes rows in its WITH clause: explain these statements by themselves")
+            raise self._rejected("changes rows in its WITH clause: explain these statements by themselves")
         ctes = self._ctes(tree)
         if self.parsed.explain:
             return self._explained(tree, ctes)
         for kinds, run in _KINDS.items():
             if isinstance(tree, kinds):
                 return run(self, tree, ctes)
-        raise self._refused(f"is not supported: {type(tree).__name__.upper()}")
+        raise self._rejected(f"is not supported: {type(tree).__name__.upper()}")
 
-    def _refuse_what_spark_leaves_out(self, tree: Tree) -> None:
+    def _reject_unsupported(self, tree: Tree) -> None:
         lock = tree.find(exp.Lock)
         if lock is not None:
             at = lock if lock.expressions else lock.parent
-            raise self._refused("locks rows: there are no locks here, a transaction that is too late fails", at)
+            raise self.parsed.rejected(f"{_lock_words(lock)} is not supported; conflicts are detected at commit", at)
         into = tree.find(exp.Into)
         if into is not None and isinstance(into.parent, exp.Select):
-            raise self._refused("selects INTO a table: write CREATE TABLE … AS SELECT", into)
+            raise self._rejected("selects INTO a table: write CREATE TABLE … AS SELECT", into)
 
     def _define(self, _: Tree, ctes: str) -> Result:
         self.session.define(self.parsed, lambda query: self._query(query, ctes))
@@ -107,7 +107,9 @@ class Runner:
 
     def _select(self, tree: Tree, ctes: str) -> Result:
         frame = self._query(tree, ctes)
-        return Result(frame.localCheckpoint() if self.relations.known else frame)  # or it fails once rows have changed
+        return Result(
+            frame.localCheckpoint() if self.relations.known else frame
+        )  # a statement of the WITH clause may change the rows
 
     def _ctes(self, tree: Tree) -> str:
         """Return the WITH clause of a query in Spark SQL; the parts of a row change become frames instead."""
@@ -122,7 +124,7 @@ class Runner:
             self._run_each(clause.expressions, named, recursive)
             return ""
         names = [cte.alias.lower() for cte in clause.expressions]
-        if recursive:  # they see each other
+        if recursive:  # recursive queries see each other
             self.relations.hide(names)
         for cte, name in zip(clause.expressions, names, strict=True):
             self.relations.resolve(cte.this)
@@ -137,7 +139,7 @@ class Runner:
         for cte in ctes:
             name, scope = cte.alias.lower(), self.relations.scope()
             if [other.alias.lower() for other in ctes].count(name) > 1:
-                raise self._refused(f"has two parts of the name {cte.alias} in its WITH clause", cte)
+                raise self._rejected(f"has two queries named {cte.alias} in its WITH clause", cte)
             if isinstance(cte.this, _ROW_STATEMENTS):
                 start = start_of(cte.this)
                 inner = Runner(self.session, replace(self.parsed, tree=cte.this, explain=False, start=start))
@@ -152,13 +154,12 @@ class Runner:
             self.relations.known[name] = frame.localCheckpoint() if computed_once else frame
 
     def _renamed(self, cte: Tree, frame: Any) -> Any:
-        """What a statement returned, under the names that the WITH clause has for the first of its columns; None
-        without RETURNING."""
-        asked = [column.name for column in cte.args["alias"].columns]
+        """Return the rows of a statement with the column names of the WITH clause; None without RETURNING."""
+        aliases = [column.name for column in cte.args["alias"].columns]
         names = [] if frame is None else frame.columns
-        if len(asked) > len(names):
-            raise self._refused(f"names {len(asked)} columns of {cte.alias}, which returns {len(names)}", cte)
-        return frame.toDF(*asked, *names[len(asked) :]) if asked else frame
+        if len(aliases) > len(names):
+            raise self._rejected(f"names {len(aliases)} columns of {cte.alias}, which returns {len(names)}", cte)
+        return frame.toDF(*aliases, *names[len(aliases) :]) if aliases else frame
 
     def _query(self, tree: Tree, ctes: str = "") -> Any:
         self.relations.resolve(tree)
@@ -179,17 +180,17 @@ class Runner:
         return RowStatement(self.parsed, self.relations, target_of(table, self._table(table), self.parsed))
 
     def _changed_table(self, tree: Tree) -> Tree:
-        """The table that a statement changes: its name, and nothing besides."""
+        """Return the table that a statement changes; reject anything besides its name and alias."""
         table = tree.this if isinstance(tree, exp.Schema) else tree
         if not isinstance(table, exp.Table):
-            raise self._refused("does not name a table to change", tree if isinstance(tree, exp.Expr) else None)
+            raise self._rejected("does not name a table to change", tree if isinstance(tree, exp.Expr) else None)
         for name, value in table.args.items():
             if value and name not in ("this", "db", "catalog", "alias", "only"):
-                raise self._refused(f"has {name.strip('_').upper()} of {table_name(table)}, which it changes", table)
+                raise self._rejected(f"has {name.strip('_').upper()} of {table_name(table)}, which it changes", table)
         alias = table.args.get("alias")
         if alias is not None and alias.columns:
-            why = f"has other names for columns of {table_name(table)}, which it changes: leave them out"
-            raise self._refused(why, alias.columns[0])
+            why = f"renames columns of {table_name(table)}, which it changes: leave the names out"
+            raise self._rejected(why, alias.columns[0])
         return table
 
     def _planned(self, rows: RowStatement) -> Change:
@@ -210,10 +211,10 @@ class Runner:
     def _truncate(self, tree: Tree, _: str) -> Result:
         states = [self._table(self._changed_table(table)) for table in tree.expressions]
         if len({state.table_id for state in states}) < len(states):
-            raise self._refused("names a table twice", tree.expressions[1])
+            raise self._rejected("names a table twice", tree.expressions[1])
         change = Change(DELETE, RowChange((Clause(DELETE),)), None, {"predicate": "[]"})
-        found = [self.session.change(state, change).metrics for state in states]
-        return Result(None, states[0], found[0]) if len(states) == 1 else Result()
+        metrics = [self.session.change(state, change).metrics for state in states]
+        return Result(None, states[0], metrics[0]) if len(states) == 1 else Result()
 
     # --- INSERT
 
@@ -232,7 +233,7 @@ class Runner:
 
     def _copy(self, tree: Tree, _: str) -> Result:
         if not tree.args.get("kind"):
-            raise self._refused("copies out of a table: only COPY … FROM is supported; t.df() gives its rows")
+            raise self._rejected("copies out of a table: only COPY … FROM is supported; table.df() returns the rows")
         table = self._changed_table(tree.this)
         target = target_of(table, self._table(table), self.parsed)
         named = tree.this.expressions if isinstance(tree.this, exp.Schema) else None
@@ -242,11 +243,11 @@ class Runner:
 
     def _explained(self, tree: Tree, ctes: str) -> Result:
         if isinstance(tree, exp.Query):
-            self._query(tree, ctes)  # or a query that cannot be run would be explained by its error
+            self._query(tree, ctes)  # raises the error of a query that cannot be run
             return Result(self.relations.run(f"EXPLAIN {ctes}{spark_sql(tree)}"))
         if not isinstance(tree, exp.Update | exp.Delete | exp.Merge):
-            raise self._refused(
-                "cannot be explained: EXPLAIN is for SELECT, UPDATE, DELETE and MERGE; of an INSERT explain its query"
+            raise self._rejected(
+                "cannot be explained: EXPLAIN supports SELECT, UPDATE, DELETE and MERGE, or the query of an INSERT"
             )
         rows = self._row_statement(tree)
         change, state = self._planned(rows), rows.target.state
@@ -255,8 +256,8 @@ class Runner:
         lines.append(f"  {self.session.explain(state, change)}")
         return Result(self.session.spark.createDataFrame([("\n".join(lines),)], "plan STRING"))
 
-    def _refused(self, why: str, at: Tree | None = None) -> Exception:
-        return self.parsed.refused(f"it {why}", at)
+    def _rejected(self, why: str, at: Tree | None = None) -> Exception:
+        return self.parsed.rejected(f"it {why}", at)
 
 
 _KINDS: dict[Any, Callable[[Runner, Tree, str], Result]] = {
@@ -270,5 +271,9 @@ _KINDS: dict[Any, Callable[[Runner, Tree, str], Result]] = {
 
 
 def _tables_in(tree: Tree) -> list[str]:
-    """The names of tables in a tree, as often as they are there."""
+    """Return the names of tables in a tree, with duplicates."""
     return [table_name(table).lower() for table in tree.find_all(exp.Table)]
+
+
+def _lock_words(lock: Tree) -> str:
+    return "FOR UPDATE" if lock.args.get("update") else "FOR SHARE"

@@ -1,4 +1,4 @@
-"""Trees as Spark writes them."""
+"""Render syntax trees in Spark SQL."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ Tree = Any
 
 
 def spark_sql(tree: Tree) -> str:
-    """A tree as Spark writes it; what cannot be written there is an `UnsupportedError` of sqlglot's."""
+    """Return a tree in Spark SQL; raise sqlglot's `UnsupportedError` if Spark has no such expression."""
     return str(_Generator(dialect="spark", unsupported_level=ErrorLevel.RAISE).generate(tree))
 
 
 def _percentile(generator: Any, node: Tree) -> str:
-    """Spark has these aggregates by the same names; nulls are in none of them, wherever they are sorted to."""
+    """Render percentile_cont and percentile_disc, which ignore nulls in Spark as well."""
     if not isinstance(node.this, exp.PercentileCont | exp.PercentileDisc):
         return str(generator.withingroup_sql(node))
     [ordered] = node.expression.expressions
@@ -26,13 +26,13 @@ def _percentile(generator: Any, node: Tree) -> str:
 
 
 class _Generator(SparkGenerator):
-    """A WITH clause stays where it is: its names are those of its query alone."""
+    """Keeps WITH clauses in their queries, because their names are local."""
 
     EXPRESSIONS_WITHOUT_NESTED_CTES: ClassVar[set[type[exp.Expr]]] = set()
     TYPE_MAPPING: ClassVar[Any] = {**SparkGenerator.TYPE_MAPPING, exp.DataType.Type.TIMESTAMPTZ: "TIMESTAMP_LTZ"}
     TRANSFORMS: ClassVar[Any] = {**SparkGenerator.TRANSFORMS, exp.WithinGroup: _percentile}
 
     def cte_sql(self, expression: exp.CTE) -> str:
-        """MATERIALIZED says how a query is computed, which Spark decides by itself."""
+        """Drop MATERIALIZED, which Spark does not have."""
         expression.set("materialized", None)
         return super().cte_sql(expression)

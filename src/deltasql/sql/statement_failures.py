@@ -1,4 +1,4 @@
-"""What Spark finds wrong with a statement, said of the text that the user wrote."""
+"""Translate Spark's errors to errors about the text of the statement."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from contextlib import contextmanager
 
 from sqlglot.errors import UnsupportedError
 
-from deltasql.errors import DeltaSqlError
-from deltasql.sql.positions import failed, occurrences, place
+from deltasql.errors import DeltaSqlError, text_position
+from deltasql.sql.positions import failed, occurrences
 
-_PLACES = 3
+_MAX_POSITIONS = 3
 
 
 @contextmanager
 def explained(text: str, tables: Collection[str], *, files: bool = False) -> Iterator[None]:
-    """Let what Spark complains about be an error of the statement; the cause is chained. The
-    tables are what the statement calls them; with `files` it names those that it reads."""
+    """Raise Spark's errors as errors of the statement, with positions; the cause is chained.
+
+    `tables` are the aliases in the statement. With `files` errors about read files are translated as well.
+    """
     try:
         yield
     except DeltaSqlError:
@@ -24,7 +26,7 @@ def explained(text: str, tables: Collection[str], *, files: bool = False) -> Ite
     except UnsupportedError as error:
         raise failed(text, f"cannot be run: {error}") from None
     except RecursionError:
-        raise failed(text, "cannot be run: it is nested too deeply: take it apart") from None
+        raise failed(text, "cannot be run: it is nested too deeply: split it") from None
     except Exception as error:
         from deltasql.engines.spark.analysis_errors import query_problem
 
@@ -35,8 +37,8 @@ def explained(text: str, tables: Collection[str], *, files: bool = False) -> Ite
 
 
 def _where(text: str, name: tuple[str, ...]) -> str:
-    """Where a name stands that is complained about, if it stands in few places."""
+    """Return the positions of the name in the error, if there are few."""
     starts = occurrences(text, list(name)) if name else []
-    if not 0 < len(starts) <= _PLACES:
+    if not 0 < len(starts) <= _MAX_POSITIONS:
         return "cannot be run: "
-    return f"{' or '.join(place(text, start) for start in starts)}: "
+    return f"{' or '.join(text_position(text, start) for start in starts)}: "

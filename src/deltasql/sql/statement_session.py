@@ -1,4 +1,4 @@
-"""Statements in a transaction: tables by their names, rows as frames, changes that are staged."""
+"""Run the operations of statements in a transaction."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from deltasql.store import Store
 
 @dataclass
 class TransactionSession:
-    """What statements ask for, in one transaction."""
+    """The operations of statements in one transaction."""
 
     txn: MultiTableTransaction
     store: Store
@@ -34,16 +34,16 @@ class TransactionSession:
     read: Callable[[TableState, int | None, str | None], Any]
     create: Callable[[MultiTableTransaction, Definition, Any], TableState]
     drop: Callable[[str], None] | None = None
-    """Takes a table out of the lake, at once; None where that cannot be undone."""
+    """Drops a table at once; None in a transaction, which could not undo it."""
     names: dict[str, str] = field(default_factory=dict)
-    """The tables that were changed, by their ids."""
+    """The names of changed tables, by table id."""
 
     @property
     def spark(self) -> Any:
         return self.spark_session()
 
     def find(self, name: str) -> TableState | None:
-        """A table by its name, which may be written in any case if there is one such table alone."""
+        """Return a table by its name; another case is accepted if only one table matches."""
         state = self.txn.find_or_none(name)
         if state is None and (written := self.store.find_ignoring_case(name)) is not None:
             state = self.txn.find_or_none(written)
@@ -77,20 +77,20 @@ class TransactionSession:
         else:
             self._alter(parsed)
 
-    def _create(self, asked: Definition, rows: Callable[[Tree], Any]) -> None:
-        if self.find(asked.name) is not None:
-            if asked.if_not_exists:
+    def _create(self, table: Definition, rows: Callable[[Tree], Any]) -> None:
+        if self.find(table.name) is not None:
+            if table.if_not_exists:
                 return
-            raise TableExists(asked.name)
-        state = self.create(self.txn, asked, None if asked.query is None else rows(asked.query))
+            raise TableExists(table.name)
+        state = self.create(self.txn, table, None if table.query is None else rows(table.query))
         self.names[state.table_id] = state.name
 
     def _drop(self, parsed: Parsed) -> None:
         tree = parsed.tree
         if tree.args.get("kind", "").upper() != "TABLE":
-            raise parsed.refused("of what can be dropped, only DROP TABLE is supported")
+            raise parsed.rejected("only DROP TABLE is supported")
         if self.drop is None:
-            raise UsageError("DROP TABLE cannot be part of a transaction: run it by lake.sql(…)")
+            raise UsageError("DROP TABLE cannot be part of a transaction: run it with lake.sql(…)")
         names = [table_name(table) for table in tree.args.get("tables") or [tree.this]]
         found = {name: self.find(name) for name in names}
         lacking = [name for name, state in found.items() if state is None]
@@ -100,32 +100,32 @@ class TransactionSession:
             self.drop(name)
 
     def _alter(self, parsed: Parsed) -> None:
-        name, asked = table_name(parsed.tree.this), alteration(parsed)
+        name, changes = table_name(parsed.tree.this), alteration(parsed)
         state = self.find(name)
         if state is None:
-            if asked.if_exists:
+            if changes.if_exists:
                 return
             raise TableNotFound(name)
-        if asked.properties:
-            alter.set_properties(self.txn, state, asked.properties)
-        for constraint, if_exists in asked.dropped_constraints:
+        if changes.properties:
+            alter.set_properties(self.txn, state, changes.properties)
+        for constraint, if_exists in changes.dropped_constraints:
             if not (if_exists and not alter.has_constraint(self.txn.state_of(state), constraint)):
                 alter.drop_constraint(self.txn, self.txn.state_of(state), constraint)
         known = {field["name"].lower() for field in fields_of(self.txn.state_of(state))}
-        new = [one.text for one in asked.columns if not (one.if_not_exists and one.name.lower() in known)]
+        new = [one.field for one in changes.columns if not (one.if_not_exists and one.field["name"].lower() in known)]
         if new:
             alter.add_columns(self.txn, self.txn.state_of(state), new)
-        for column, default in asked.defaults.items():
+        for column, default in changes.defaults.items():
             alter.set_default(self.txn, self.txn.state_of(state), column, default)
             self._check_default(self.txn.state_of(state), column, default)
-        for constraint, condition in asked.constraints:
-            seen = self.txn.state_of(state)
-            free = constraint or alter.free_constraint(seen)
-            alter.add_constraint(self.txn, seen, free, condition, self.read(state, None, None))
+        for constraint, condition in changes.constraints:
+            current = self.txn.state_of(state)
+            free = constraint or alter.free_constraint(current)
+            alter.add_constraint(self.txn, current, free, condition, self.read(state, None, None))
         self.names[state.table_id] = state.name
 
     def _check_default(self, state: TableState, column: str, default: str | None) -> None:
-        """A default that is no value of the column's would fail with each row."""
+        """Fail if a default cannot be cast to the type of its column."""
         from deltasql.engines.spark.row_shape import ddl
 
         if default is not None:
@@ -134,7 +134,7 @@ class TransactionSession:
 
 
 def _with_nulls(rows: Any, fields: Sequence[Mapping[str, Any]]) -> Any:
-    """A column that must have a value and is left out is one that is null."""
+    """Add NOT NULL columns that are left out as null, so that the constraint is reported."""
     given = {name.lower() for name in rows.columns}
     lacking = [
         f"NULL AS {quoted(field['name'])}"

@@ -1,5 +1,4 @@
-"""The parts of statements that are known here. Any other would be left out on the way to Spark, and the statement would
-mean something else: so it is refused."""
+"""Reject parts of statements that are not supported: without the check they would be dropped silently."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from deltasql.sql.positions import refused, start_of
+from deltasql.sql.positions import rejected, start_of
 
 Tree = Any
 _KNOWN: dict[type, set[str]] = {
@@ -39,42 +38,42 @@ _KNOWN: dict[type, set[str]] = {
     exp.LimitOptions: {"rows"},
 }  # fmt: skip
 _OF_WHEN: dict[type, set[str]] = {exp.Update: {"expressions"}, exp.Insert: {"this", "expression"}}
-"""What UPDATE and INSERT are made of where they follow THEN."""
+"""The parts of UPDATE and INSERT after THEN."""
 _WHY = {
-    "index_predicate": "names an index by WHERE: lake tables have none, leave it out",
-    "into": "returns INTO something: the rows come as a DataFrame",
-    "not_valid": "adds a constraint that is NOT VALID: one that the rows which are there break cannot be added",
+    "index_predicate": "has WHERE after the keys: lake tables have no indexes, leave it out",
+    "into": "has RETURNING INTO: leave INTO out, the rows are returned as a DataFrame",
+    "not_valid": "adds a constraint with NOT VALID: existing rows must satisfy a new constraint",
     "ordinality": "has WITH ORDINALITY: number the rows by row_number()",
     "offset": "has WITH ORDINALITY: number the rows by row_number()",
     "with_ties": "has FETCH … WITH TIES: choose the rows by rank()",
     "percent": "has FETCH … PERCENT: choose the rows by percent_rank()",
-    "exclude": "has EXCLUDE in the frame of a window: Spark has frames without it alone",
-    "rows_from": "has ROWS FROM: join what its functions give",
+    "exclude": "has EXCLUDE in the frame of a window, which Spark does not support",
+    "rows_from": "has ROWS FROM: join the functions instead",
     "search": "has SEARCH: number the rows in the query",
     "cycle": "has CYCLE: keep the path in a column of the query",
-    "position": "says where a new column is to be: it comes last",
+    "position": "gives the position of a new column: new columns come last",
 }
 _ROW_STATEMENTS = (exp.Insert, exp.Update, exp.Delete, exp.Merge)
 
 
-def refuse_unknown_parts(text: str, tree: Tree) -> None:
-    """Go through a statement, with all that is inside it."""
+def reject_unknown_parts(text: str, tree: Tree) -> None:
+    """Raise if a statement, or a part of it, has a part that is not supported."""
     if isinstance(tree, exp.Create | exp.Alter | exp.Drop) and tree.args.get("kind", "").upper() != "TABLE":
-        return  # which is refused for what it is
+        return  # ddl_statements rejects these
     for node in tree.walk():
         of_when = isinstance(node.parent, exp.When)
         known = (_OF_WHEN if of_when else _KNOWN).get(type(node))
         for name, value in node.args.items():
             if known is not None and name not in known and _is_there(node, value):
-                raise refused(text, f"cannot be run: it {_why(node, name)}", _start(node, value))
+                raise rejected(text, f"cannot be run: it {_why(node, name)}", _start(node, value))
         if isinstance(node, _ROW_STATEMENTS) and node is not tree and not of_when and not _is_part(node, tree):
-            why = "changes rows inside a query: such a statement is a part of the first WITH clause"
-            raise refused(text, f"cannot be run: it {why}", start_of(node))
+            why = "changes rows inside a query: move that statement to the first WITH clause"
+            raise rejected(text, f"cannot be run: it {why}", start_of(node))
 
 
 def _is_there(node: Tree, value: Any) -> bool:
     if isinstance(node, exp.Delete) and not node.this:
-        return False  # which is refused for that
+        return False  # the runner rejects a DELETE without a table
     return any(value.args.values()) if isinstance(value, exp.Credentials) else bool(value)
 
 
@@ -84,13 +83,13 @@ def _why(node: Tree, name: str) -> str:
         return f"has WHERE after THEN: write WHEN {kind} AND …"
     if isinstance(node, exp.AlterSet):
         what = node.args[name].name if name == "option" else name.replace("_", " ").upper()
-        return f"has SET {what}: what lake tables have is properties, SET ('key' = 'value')"
+        return f"has SET {what}: lake tables have only properties, SET ('key' = 'value')"
     known = f"has a part of {type(node).__name__.upper()} that is not supported: {name.strip('_').upper()}"
     return _WHY.get(name, known)
 
 
 def _start(node: Tree, value: Any) -> int | None:
-    """Where a part is, as far as it tells; else where what it is a part of begins."""
+    """Return the position of a part, or else of the node that it belongs to."""
     parts = value if isinstance(value, list) else [value]
     for part in (*parts, node, node.parent):
         start = start_of(part) if isinstance(part, exp.Expr) else None
@@ -100,7 +99,7 @@ def _start(node: Tree, value: Any) -> int | None:
 
 
 def _is_part(node: Tree, tree: Tree) -> bool:
-    """Is a statement one of the WITH clause, or of that of such a one?"""
+    """Return whether a statement is a part of the WITH clause of the tree, or of such a part."""
     clause = node.parent.parent if isinstance(node.parent, exp.CTE) else None
     owner = clause.parent if isinstance(clause, exp.With) else None
     return owner is tree or (isinstance(owner, _ROW_STATEMENTS) and _is_part(owner, tree))

@@ -1,4 +1,4 @@
-"""The words of a statement before it is parsed: parameters by number, ALTER TABLE by its actions."""
+"""Change the tokens of a statement before sqlglot parses them: parameters, types, the actions of ALTER TABLE."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlglot import TokenType
 
-from deltasql.sql.positions import refused
+from deltasql.sql.positions import rejected
 
 Token = Any
 _OPEN = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE}
@@ -16,7 +16,7 @@ _CLOSE = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE}
 
 
 def numbered(text: str, tokens: Sequence[Token]) -> list[Token]:
-    """Parameters by order (`?`, `%s`) as parameters by number, in the order of the text."""
+    """Replace parameters by order (`?`, `%s`) with numbered parameters."""
     found: list[Token] = []
     number, left = 0, list(reversed(tokens))
     by_number = next((token for token in tokens if token.token_type == TokenType.PARAMETER), None)
@@ -29,7 +29,7 @@ def numbered(text: str, tokens: Sequence[Token]) -> list[Token]:
             found.append(token)
             continue
         if by_number is not None:
-            raise refused(text, "parameters are told by their order or by their numbers, not by both", token.start)
+            raise rejected(text, "parameters are given by order (? or %s) or by number ($1), not by both", token.start)
         number += 1
         last = left.pop() if is_percent else token
         found += [_like(token, TokenType.PARAMETER, "$"), _like(last, TokenType.NUMBER, str(number))]
@@ -37,12 +37,12 @@ def numbered(text: str, tokens: Sequence[Token]) -> list[Token]:
 
 
 def by_number(token: Token) -> Token:
-    """The `$` of a parameter that is told by its number."""
+    """Return the `$` token of a numbered parameter."""
     return _like(token, TokenType.PARAMETER, "$")
 
 
 def zoneless(tokens: Sequence[Token]) -> list[Token]:
-    """TIMESTAMP WITHOUT TIME ZONE is the type that sqlglot knows by one word, and not the one that TIMESTAMP is."""
+    """Replace TIMESTAMP WITHOUT TIME ZONE by sqlglot's token TIMESTAMPNTZ."""
     found: list[Token] = []
     for token in tokens:
         found.append(token)
@@ -54,13 +54,13 @@ def zoneless(tokens: Sequence[Token]) -> list[Token]:
     return found
 
 
-def the_where_of(tokens: Sequence[Token]) -> Token | None:
-    """The WHERE of the statement itself."""
+def outer_where(tokens: Sequence[Token]) -> Token | None:
+    """Return the WHERE of the statement itself, not of a subquery."""
     return next((token for token in _outer(tokens) if token.token_type == TokenType.WHERE), None)
 
 
 def actions_of(tokens: Sequence[Token]) -> Iterator[tuple[list[Token], list[Token]]]:
-    """The actions of an ALTER TABLE, and each as a statement by itself."""
+    """Yield the actions of an ALTER TABLE, each with the tokens of a statement that has only this action."""
     words = [token.text.upper() for token in tokens]
     if words[:2] != ["ALTER", "TABLE"]:
         return
@@ -72,15 +72,15 @@ def actions_of(tokens: Sequence[Token]) -> Iterator[tuple[list[Token], list[Toke
         start += 2
     head, rest = list(tokens[:start]), [t for t in tokens[start:] if t.token_type != TokenType.SEMICOLON]
     commas = [token for token in _outer(rest) if token.token_type == TokenType.COMMA]
-    places = [-1, *(rest.index(comma) for comma in commas), len(rest)]
-    for before, after in pairwise(places):
+    indexes = [-1, *(rest.index(comma) for comma in commas), len(rest)]
+    for before, after in pairwise(indexes):
         action = rest[before + 1 : after]
         if action:
             yield action, [*head, *_named_check(action)]
 
 
 def _named_check(action: list[Token]) -> list[Token]:
-    """ADD CHECK is ADD CONSTRAINT CHECK for sqlglot, under a name, which is empty here."""
+    """Replace ADD CHECK by ADD CONSTRAINT with an empty name, the only form that sqlglot parses."""
     if [token.text.upper() for token in action[:2]] != ["ADD", "CHECK"]:
         return action
     check = action[1]
@@ -93,7 +93,7 @@ def _named_check(action: list[Token]) -> list[Token]:
 
 
 def _outer(tokens: Sequence[Token]) -> Iterator[Token]:
-    """Those that are in no parentheses."""
+    """Yield the tokens outside of parentheses."""
     depth = 0
     for token in tokens:
         depth += (token.token_type in _OPEN) - (token.token_type in _CLOSE)

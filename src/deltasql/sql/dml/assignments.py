@@ -21,7 +21,7 @@ def assignments(target: StatementTarget, items: Iterable[Tree]) -> dict[str, Tre
             field = target.column(_assigned_name(target, column), column)
             name = field["name"]
             if name in named:
-                raise target.parsed.refused(f"it gives column {name!r} two values", column)
+                raise target.parsed.rejected(f"it gives column {name!r} two values", column)
             named.add(name)
             if not (is_default(value) and is_generated(field)):
                 values[name] = default_of(field, value) or exp.Null()
@@ -37,11 +37,11 @@ def inserted_values(target: StatementTarget, insert: Tree) -> dict[str, Tree]:
     columns = [c.name for c in named] or target.columns[: len(items)]
     if len(columns) != len(items):
         count = len(named) or len(target.columns)
-        raise target.parsed.refused(f"it names {count} columns and gives {len(items)} values", insert)
+        raise target.parsed.rejected(f"it names {count} columns and gives {len(items)} values", insert)
     fields = [target.column(name, at) for name, at in zip_longest(columns, named)]
     values = {f["name"]: default_of(f, item) for f, item in zip(fields, items, strict=True)}
     if len(values) < len(fields):
-        raise target.parsed.refused("it names a column twice", insert)
+        raise target.parsed.rejected("it names a column twice", insert)
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -49,7 +49,7 @@ def _assigned_name(target: StatementTarget, column: Tree) -> str:
     qualifier = ".".join(part.name for part in column.parts[:-1]) if isinstance(column, exp.Column) else ""
     own = {"", target.name.lower(), target.state.name.lower()}
     if not isinstance(column, exp.Column) or qualifier.lower() not in own:
-        raise target.parsed.refused(
+        raise target.parsed.rejected(
             f"it assigns to {column.sql(dialect='postgres')}: SET names columns of the table; to change a part of a "
             f"column assign the whole column",
             column,
@@ -61,7 +61,7 @@ def _assigned(target: StatementTarget, item: Tree) -> Iterator[tuple[Tree, Tree]
     """Yield columns and values of `a = 1`, or of `(a, b) = …` with a row, ROW(…) or a query."""
     parsed = target.parsed
     if not isinstance(item, exp.EQ):
-        raise parsed.refused(f"it cannot assign by {parsed.sql_of(item)}", item)
+        raise parsed.rejected(f"it cannot assign by {parsed.sql_of(item)}", item)
     left, right = item.this, item.expression
     if not isinstance(left, exp.Tuple):
         yield (left.this if isinstance(left, exp.Paren) else left, right)
@@ -72,7 +72,7 @@ def _assigned(target: StatementTarget, item: Tree) -> Iterator[tuple[Tree, Tree]
         return
     is_row = isinstance(right, exp.Anonymous) and right.name.upper() == "ROW"
     if not (is_row or isinstance(right, exp.Tuple)) or len(left.expressions) != len(right.expressions):
-        raise parsed.refused(
+        raise parsed.rejected(
             f"it cannot assign by {parsed.sql_of(item)}: give as many values as columns; join a query that has "
             f"DISTINCT, LIMIT or UNION with FROM",
             item,

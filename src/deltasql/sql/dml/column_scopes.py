@@ -29,7 +29,7 @@ def qualify(parsed: Parsed, tree: Tree, scopes: Sequence[Scope]) -> None:
         owners = [alias for alias, names in scopes if first in {name.lower() for name in names}]
         if len(owners) > 1:
             ways = " or ".join(f"{owner}.{column.name}" for owner in owners)
-            raise parsed.refused(f"it does not say which {column.name!r} is meant: write {ways}", column)
+            raise parsed.rejected(f"it does not say which {column.name!r} is meant: write {ways}", column)
         if owners:  # a column, or a field of one that is a struct
             part = "db" if column.args.get("table") else "table"
             column.set(part, exp.to_identifier(owners[0], quoted=True))

@@ -37,17 +37,17 @@ class InsertStatement:
         named = tree.this.expressions if isinstance(tree.this, exp.Schema) else None
         columns = [target.column(c.name, c)["name"] for c in named] if named is not None else target.columns
         if len(set(columns)) < len(columns):
-            raise self.rows.refused("names a column twice", tree.this)
+            raise self.rows.rejected("names a column twice", tree.this)
         query = default_values(columns) if tree.args.get("default") else tree.expression
         if query is None:
-            raise self.rows.refused("gives no rows: add VALUES (…) or a SELECT", tree.this)
+            raise self.rows.rejected("gives no rows: add VALUES (…) or a SELECT", tree.this)
         if isinstance(query, exp.Values):
             columns = without_generated(query, target, columns)
             query = values_query(query, target, columns)
         frame = self.query(query)
         count = len(frame.columns)
         if count > len(columns) or (named is not None and count < len(columns)):
-            raise self.rows.refused(f"gives {count} values for {len(columns)} columns", tree.expression)
+            raise self.rows.rejected(f"gives {count} values for {len(columns)} columns", tree.expression)
         return columns[:count], frame.toDF(*columns[:count])
 
     def returning(self, columns: Sequence[str], frame: Any) -> Change:
@@ -83,12 +83,12 @@ class InsertStatement:
         named = [key.this if isinstance(key, exp.Ordered) else key for key in items]
         keys = [self.rows.target.column(key.name, key)["name"] for key in named]
         if not keys:
-            raise self.rows.refused(
+            raise self.rows.rejected(
                 "names no keys: lake tables have no primary key, write ON CONFLICT (id) …", conflict
             )
         missing = [key for key in keys if key not in columns]
         if missing:
-            raise self.rows.refused(f"gives no value for the key {', '.join(missing)}", conflict)
+            raise self.rows.rejected(f"gives no value for the key {', '.join(missing)}", conflict)
         return keys
 
     def _checked_unique(self, frame: Any, keys: Sequence[str]) -> Any:

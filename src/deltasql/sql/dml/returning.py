@@ -65,12 +65,12 @@ class Returning:
 
     def _unknown_scope(self, at: Tree, name: str) -> ValidationError:
         if name.lower() in _OLD_AND_NEW:
-            return self.parsed.refused(
+            return self.parsed.rejected(
                 "it returns old or new values by name: RETURNING has the new values of updated rows and the old values "
                 "of deleted rows",
                 at,
             )
-        return self.parsed.refused(f"it has no table {name!r} to return columns of", at)
+        return self.parsed.rejected(f"it has no table {name!r} to return columns of", at)
 
 
 def _is_merge_action(tree: Tree) -> bool:

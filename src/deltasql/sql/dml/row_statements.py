@@ -94,7 +94,7 @@ class RowStatement:
         clauses = [self._clause(when, alias, columns) for when in whens]
         if (index := unreachable(clauses)) is not None:
             why = "has a WHEN clause that no row reaches: an earlier clause of its kind has no condition"
-            raise self.refused(why, whens[index])
+            raise self.rejected(why, whens[index])
         return self.merged(source, tree.args["on"], clauses)
 
     def merged(self, source: Source, on: Tree, clauses: Sequence[Clause]) -> Change:
@@ -132,12 +132,12 @@ class RowStatement:
         """Return a WHEN clause. (sqlglot has BY SOURCE as `source`.)"""
         by_source = bool(when.args.get("source"))
         if when.args["matched"] and by_source:
-            raise self.refused("has WHEN MATCHED BY SOURCE: rows that match do so on both sides", when)
+            raise self.rejected("has WHEN MATCHED BY SOURCE: rows that match do so on both sides", when)
         of = MATCHED if when.args["matched"] else NOT_MATCHED_BY_SOURCE if by_source else NOT_MATCHED
         clause = self._clause_of(of, when, alias, columns)
         if clause.action not in _ACTIONS[of]:
             able = ", ".join(_ACTIONS[of][:-1])
-            raise self.refused(f"has WHEN {of.upper()} THEN {clause.action}: use {able} or DO NOTHING", when)
+            raise self.rejected(f"has WHEN {of.upper()} THEN {clause.action}: use {able} or DO NOTHING", when)
         return clause
 
     def _clause_of(self, of: str, when: Tree, alias: str, columns: Sequence[str]) -> Clause:
@@ -153,7 +153,7 @@ class RowStatement:
 
     def _set(self, update: Tree) -> dict[str, Tree]:
         if not update.expressions:
-            raise self.refused("sets nothing: SET names columns and their values", update if update.this else None)
+            raise self.rejected("sets nothing: SET names columns and their values", update if update.this else None)
         return assignments(self.target, update.expressions)
 
     def _qualify(self, clause: Clause, source: Scope) -> None:
@@ -165,7 +165,7 @@ class RowStatement:
         for value in (*clause.values.values(), *([clause.condition] if clause.condition is not None else [])):
             for column in value.find_all(exp.Column):
                 if absent and column.text("table").lower() == absent and not is_inside_query(column, value):
-                    raise self.refused(
+                    raise self.rejected(
                         f"reads {self.parsed.sql_of(column)} WHEN {clause.of.upper()}: there is no such row", column
                     )
             qualify(self.parsed, value, scopes)
@@ -192,10 +192,10 @@ class RowStatement:
         names = [part.alias_or_name for part in parts]
         self.sources |= {_qualified(part): part.alias_or_name for part in parts if part.text("db")}
         if not all(names):
-            raise self.refused("has a subquery without a name: (SELECT …) AS s", source)
+            raise self.rejected("has a subquery without a name: (SELECT …) AS s", source)
         taken = [name.lower() for name in (self.target.name, *names)]
         if len(set(taken)) < len(taken):
-            raise self.refused(f"has two tables of the same name ({', '.join(taken)}): rename one with AS", source)
+            raise self.rejected(f"has two tables of the same name ({', '.join(taken)}): rename one with AS", source)
         return names
 
     def _rename(self, parts: Iterable[Tree | None]) -> None:
@@ -231,9 +231,9 @@ class RowStatement:
         """Return whether the statement also reads the table in a subquery or as a source."""
         return self.target.state.table_id in self.relations.read
 
-    def refused(self, why: str, at: Tree | None = None) -> ValidationError:
+    def rejected(self, why: str, at: Tree | None = None) -> ValidationError:
         """Return the error of a statement that cannot be run."""
-        return self.parsed.refused(f"it {why}", at)
+        return self.parsed.rejected(f"it {why}", at)
 
 
 def _texts(change: RowChange) -> list[Any]:

@@ -39,7 +39,7 @@ class StatementTarget:
         """Return the field of a column by its name in any case; `at` is the part of the statement that names it."""
         known = {f["name"].lower(): f for f in self.fields}
         if name.lower() not in known:
-            raise self.parsed.refused(f"table {self.state.name}: {unknown_column(name, self.columns)}", at)
+            raise self.parsed.rejected(f"table {self.state.name}: {unknown_column(name, self.columns)}", at)
         return known[name.lower()]
 
 

@@ -1,9 +1,9 @@
-"""Changing rows by Spark: files that lose rows are written anew without them, or get deletion vectors; new rows go to
-new files.
+"""Write the files of a change frame.
 
-A statement is a frame of changes. Each row tells the place of a row of the table that goes (`FILE`, `ROW`), the row
-that comes (`NEW`), or both, and what a user wants to see of it (`OUT`). The frame is computed once, whatever is in it,
-and kept: files, counts and returned rows all come from what was kept.
+Files that lose rows are rewritten or get deletion vectors; new rows go to new files.
+
+`change_frames` describes the frame. It is computed once and checkpointed: files, counts and returned rows all come from
+the checkpoint.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ PROBLEM = "__deltasql_problem"
 BY_SOURCE = "__deltasql_by_source"
 """The column that tells whether a row matches no source row, where such rows may change."""
 
-# A task that writes new rows should have this much to write, or there would be a small file from each.
+# The minimum that a task writes: every task writes its own files.
 _TASK_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class RowChanges:
-    """How the changes of one statement are made."""
+    """Writes the changes of one statement."""
 
     target: TargetTable
     plan: FilePlan
@@ -54,12 +54,15 @@ class RowChanges:
 
     @property
     def snapshot(self) -> Snapshot:
-        """The table before."""
+        """The table before the change."""
         return self.target.snapshot
 
     def make(self, changes: DataFrame, *, once: bool, result: RewriteResult | None = None) -> ChangedFiles:
-        """Write the files. `once` says that no row can be in there twice, which otherwise is refused; `result` is what
-        is left of files that lost rows, if that was written already."""
+        """Write the files of the changes and return them.
+
+        With `once` no row id occurs twice; otherwise duplicates are rejected. `result` are the rewritten files if these
+        are written already.
+        """
         began = time.monotonic()
         with report_jobs(self.target.spark, self.report), explain_missing_packages():
             held = changes.localCheckpoint()
@@ -68,12 +71,11 @@ class RowChanges:
             left = Rewriting(self.target, self.plan).remove(held, removals) if result is None else result
         added = self._add(held, counts) if NEW in held.columns else []
         returned = held.select(f"{OUT}.*") if OUT in held.columns else None
-        told = self._feed(held, removals, counts) if OLD in held.columns else []
-        return replace(self._changed(removals, left, added, counts, returned), change_files=told, scan_ms=spent)
+        feed = self._feed(held, removals, counts) if OLD in held.columns else []
+        return replace(self._changed(removals, left, added, counts, returned), change_files=feed, scan_ms=spent)
 
     def replace(self, changes: DataFrame, removals: Sequence[RemovedRows], result: RewriteResult) -> ChangedFiles:
-        """Write the files of changes that give each row of those that were taken out another. They are computed once
-        without being held: nobody sees them but the files."""
+        """Write one new row for each extracted row. The changes are read once, so they need no checkpoint."""
         count = sum(lost.count for lost in removals)
         return self._changed(removals, result, self._replaced(changes, count), {UPDATE: count})
 
@@ -85,14 +87,11 @@ class RowChanges:
         counts: Mapping[str, int],
         returned: DataFrame | None = None,
     ) -> ChangedFiles:
-        gone = self.snapshot.files.take(pa.array(sorted(lost.file_index for lost in removals), pa.int64()))
-        return ChangedFiles(
-            gone, result.rewritten, result.marked, result.vector_files, added=added, counts=counts, returned=returned
-        )
+        removed = self.snapshot.files.take(pa.array(sorted(lost.file_index for lost in removals), pa.int64()))
+        return ChangedFiles(removed, result.rewritten, result.marked, added=added, counts=counts, returned=returned)
 
     def _feed(self, held: DataFrame, removals: Sequence[RemovedRows], counts: Mapping[str, int]) -> list[Cdc]:
-        """What happened to the rows, for the change data feed. Rows that come or go with whole files are told by
-        these."""
+        """Write the change data feed. Readers derive changes of whole files from the files themselves."""
         live = live_row_counts(self.snapshot.files)
         if not counts[UPDATE] and all(lost.count == live[lost.file_index] for lost in removals):
             return []
@@ -116,24 +115,24 @@ class RowChanges:
         return None not in live_row_counts(self.snapshot.files)
 
     def replace_all(self, changes: DataFrame) -> ChangedFiles:
-        """Write the files of changes that give each row of the table another."""
+        """Write one new row for each row of the table."""
         count = sum(rows or 0 for rows in live_row_counts(self.snapshot.files))
         return ChangedFiles(self.snapshot.files, added=self._replaced(changes, count), counts={UPDATE: count})
 
     def _replaced(self, changes: DataFrame, count: int) -> list[Add]:
-        """Write one new row for each of so many."""
-        seen = Observation()
+        """Write `count` new rows, and fail if there are more or fewer."""
+        observation = Observation()
         problem = [F.min(PROBLEM).alias(PROBLEM)] if PROBLEM in changes.columns else []
-        rows = changes.observe(seen, F.count(F.lit(1)).alias("rows"), *problem)
+        rows = changes.observe(observation, F.count(F.lit(1)).alias("rows"), *problem)
         added = self._write(rows.select(f"{NEW}.*"), count) if count else []
-        told = seen.get if count else {}
-        self._refuse_problem(told.get(PROBLEM))
-        if told.get("rows", 0) != count:
-            raise self._several(f"a value gives other than one row for each of {count} rows")
+        observed = observation.get if count else {}
+        self._reject_problem(observed.get(PROBLEM))
+        if observed.get("rows", 0) != count:
+            raise self._ambiguous(f"a value returns more or fewer than one row for each of {count} rows")
         return added
 
     def _count(self, held: DataFrame, *, once: bool) -> tuple[list[RemovedRows], dict[str, int]]:
-        """How many rows each file loses, and how many rows there are of each action."""
+        """Return the number of rows that each file loses, and the number of rows of each action."""
         actions = [F.count_if(F.col(ACTION) == action).alias(action) for action in (UPDATE, DELETE, INSERT)]
         distinct = [] if once else [F.count_distinct(F.col(ROW)).alias("rows")]
         problem = [F.min(PROBLEM).alias(PROBLEM)] if PROBLEM in held.columns else []
@@ -141,42 +140,39 @@ class RowChanges:
             actions += [F.count_if((F.col(ACTION) == a) & F.col(BY_SOURCE)).alias(b) for a, b in UNMATCHED.items()]
         rows = self.target.tally(held, *actions, *distinct, *problem)
         for _, row in rows if problem else ():
-            self._refuse_problem(row[PROBLEM])
-        told = [(place, row) for place, row in rows if place is not None]
-        if not once and any(row["rows"] < row[UPDATE] + row[DELETE] for _, row in told):
-            self._refuse_twice(held)
-        removals = [RemovedRows(row[FILE], place, row[UPDATE] + row[DELETE]) for place, row in told]
+            self._reject_problem(row[PROBLEM])
+        of_files = [(index, row) for index, row in rows if index is not None]
+        if not once and any(row["rows"] < row[UPDATE] + row[DELETE] for _, row in of_files):
+            self._reject_duplicates(held)
+        removals = [RemovedRows(row[FILE], index, row[UPDATE] + row[DELETE]) for index, row in of_files]
         counted = [UPDATE, DELETE, INSERT, *(UNMATCHED.values() if BY_SOURCE in held.columns else ())]
         return removals, {action: sum(row[action] for _, row in rows) for action in counted}
 
-    def _refuse_problem(self, problem: str | None) -> None:
+    def _reject_problem(self, problem: str | None) -> None:
         if problem is not None:
             raise ValidationError(
-                f"table {self.snapshot.name}: {problem}, so nothing was changed: give a value that fits",
+                f"table {self.snapshot.name}: {problem}; nothing was changed",
                 table=self.snapshot.name,
             )
 
-    def _refuse_twice(self, held: DataFrame) -> None:
-        twice = held.where(F.col(FILE).isNotNull()).groupBy(FILE, ROW).count().where("count > 1").count()
-        raise self._several(
-            f"{twice} rows match several rows of the source, and which of them counts would be chance (an UPDATE of "
-            f"PostgreSQL's takes any one of them)"
-        )
+    def _reject_duplicates(self, held: DataFrame) -> None:
+        count = held.where(F.col(FILE).isNotNull()).groupBy(FILE, ROW).count().where("count > 1").count()
+        raise self._ambiguous(f"ambiguous: several source rows match one target row ({count} target rows)")
 
-    def _several(self, why: str) -> UsageError:
+    def _ambiguous(self, why: str) -> UsageError:
         return UsageError(
-            f"table {self.snapshot.name}: {why}, so nothing was changed: make the source unique by what it is joined "
-            f"on, and values single ones",
+            f"table {self.snapshot.name}: {why}; nothing was changed: make the source unique by the columns of the "
+            f"condition, and each value a single value",
             table=self.snapshot.name,
         )
 
-    # --- Rows that come
+    # --- New rows
 
     def _add(self, held: DataFrame, counts: Mapping[str, int]) -> list[Add]:
-        coming = counts[UPDATE] + counts[INSERT]
-        if not coming:
+        count = counts[UPDATE] + counts[INSERT]
+        if not count:
             return []
-        return self._write(held.where(F.col(NEW).isNotNull()).select(f"{NEW}.*"), coming)
+        return self._write(held.where(F.col(NEW).isNotNull()).select(f"{NEW}.*"), count)
 
     def _write(self, rows: DataFrame, count: int) -> list[Add]:
         writing = FrameWrite(self.snapshot.name, self.plan, self.fit, self.rules, self.report)

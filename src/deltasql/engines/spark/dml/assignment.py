@@ -1,4 +1,4 @@
-"""Values that a statement gives to columns, in the columns' types."""
+"""Cast the values that a statement assigns to the types of the columns."""
 
 from __future__ import annotations
 
@@ -17,32 +17,33 @@ _PROBLEM = "__deltasql_problem"
 
 
 def assigned(value: Column, given: DeltaType, field: Json, table: str) -> tuple[Column, Column | None]:
-    """A value as its column has it, and what is wrong with it, null if nothing is; None if nothing can be.
+    """Return a value cast to the type of its column, and a text with its problem, or None if every value fits.
 
-    Numbers, times and texts become each other, fractions are rounded for whole numbers. A value that the column cannot
-    hold is found. Nested values must fit as they are."""
-    wanted, name = field["type"], field["name"]
-    if alike(given, wanted):
+    Numbers, times and texts are cast to each other; fractions are rounded for integer columns. Nested values must have
+    the type of the column.
+    """
+    expected, name = field["type"], field["name"]
+    if alike(given, expected):
         return value, None
     if given in ("void", "null"):
-        return value.cast(ddl(wanted)), None
-    if not isinstance(given, str) or not isinstance(wanted, str):
-        if isinstance(given, str) or isinstance(wanted, str) or given["type"] != wanted["type"]:
-            raise _refused(table, name, given, wanted)
+        return value.cast(ddl(expected)), None
+    if not isinstance(given, str) or not isinstance(expected, str):
+        if isinstance(given, str) or isinstance(expected, str) or given["type"] != expected["type"]:
+            raise _mismatch(table, name, given, expected)
         fit(struct_type([{**field, "type": given}]), struct_type([field]), name=table)
-        return shaped(value, given, wanted), None
-    if not assignable(given, wanted):
-        raise _refused(table, name, given, wanted)
-    cast = (F.round(value) if rounds(given, wanted) else value).try_cast(ddl(wanted))
+        return shaped(value, given, expected), None
+    if not assignable(given, expected):
+        raise _mismatch(table, name, given, expected)
+    cast = (F.round(value) if rounds(given, expected) else value).try_cast(ddl(expected))
     lost = cast.isNull()
-    if wanted == "float":
+    if expected == "float":
         lost = lost | ((F.abs(cast) == float("inf")) & (F.abs(value.try_cast("double")) != float("inf")))
-    text = F.concat(F.lit(f"column {name!r} is {type_text(wanted)} and cannot hold "), value.cast("string"))
+    text = F.concat(F.lit(f"column {name!r} is {type_text(expected)} and cannot hold "), value.cast("string"))
     return cast, F.when(value.isNotNull() & lost, text)
 
 
 def typed_rows(frame: DataFrame, fields: Sequence[Json], table: str) -> DataFrame:
-    """Rows as the columns of a table have them, computed once; a value that does not fit is refused."""
+    """Return rows cast to the types of a table, computed once; reject a value that does not fit."""
     types = {f.name: f.dataType.jsonValue() for f in frame.schema.fields}
     values, problems = [], []
     for field in fields:
@@ -55,13 +56,13 @@ def typed_rows(frame: DataFrame, fields: Sequence[Json], table: str) -> DataFram
         return held
     row = held.agg(F.min(_PROBLEM)).first()
     if row is not None and row[0] is not None:
-        raise ValidationError(f"table {table}: {row[0]}, so nothing was changed: give a value that fits", table=table)
+        raise ValidationError(f"table {table}: {row[0]}; nothing was changed", table=table)
     return held.drop(_PROBLEM)
 
 
-def _refused(table: str, name: str, given: DeltaType, wanted: DeltaType) -> ValidationError:
+def _mismatch(table: str, name: str, given: DeltaType, expected: DeltaType) -> ValidationError:
     return ValidationError(
-        f"table {table}: column {name!r} is {type_text(wanted)}, and the value for it is {type_text(given)}: cast it",
+        f"table {table}: column {name!r} is {type_text(expected)}, and its value is {type_text(given)}: cast the value",
         table=table,
         value=name,
     )

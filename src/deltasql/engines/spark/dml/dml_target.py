@@ -1,4 +1,4 @@
-"""The rows of a table that a statement may change, each with its place."""
+"""The rows of a table that a statement may change, each with its row id."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ from deltasql.protocol.table_changes import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class TargetTable:
-    """A snapshot of a table, and how it is read."""
+    """Reads a snapshot of a table with row ids."""
 
     spark: SparkSession
     snapshot: Snapshot
     fast: bool
     options: Mapping[str, str]
     most_marked: Fraction = Fraction(0)
-    """The share of a file's rows up to which they are marked as deleted; 0 if the table has no deletion vectors."""
+    """The share of deleted rows up to which a file gets a deletion vector; 0 without deletion vectors."""
 
     def rows(self) -> DataFrame:
-        """All rows, with `FILE` and `ROW`."""
+        """Return all rows, with `FILE` and `ROW`."""
         return read_snapshot(self.spark, self.snapshot, fast=self.fast, options=self.options, row_ids=True)
 
     def tally(self, held: DataFrame, *aggregates: Column) -> list[tuple[int | None, Row]]:
-        """What there is of each file, and which of the snapshot's it is; of rows that have no file as well."""
+        """Aggregate rows by file; return the index of each file in the snapshot, or None for rows without a file."""
         rows: list[Row] = held.groupBy(FILE).agg(*aggregates).collect()
-        places = self._places()
+        indexes = self._file_indexes()
         if (
-            any(row[FILE] is not None and row[FILE] not in places for row in rows)
-            or len(places) < self.snapshot.files.num_rows
+            any(row[FILE] is not None and row[FILE] not in indexes for row in rows)
+            or len(indexes) < self.snapshot.files.num_rows
         ):
             raise StorageError(
-                f"table {self.snapshot.name}: rows of files that cannot be told apart: nothing was changed"
+                f"table {self.snapshot.name}: two files have the same id, or a file is unknown; nothing was changed"
             )
-        return [(None if row[FILE] is None else places[row[FILE]], row) for row in rows]
+        return [(None if row[FILE] is None else indexes[row[FILE]], row) for row in rows]
 
-    def _places(self) -> dict[int, int]:
-        """The files of the snapshot by what stands for them. (Spark computes this at once, without a job.)"""
+    def _file_indexes(self) -> dict[int, int]:
+        """Return the indexes of the snapshot's files by file id. (Spark needs no job for local data.)"""
         paths = hadoop_paths(self.snapshot.location, self.snapshot.files["path"].to_pylist())
         uris = pa.table({FILE: pa.array(map(hadoop_uri, paths), pa.string())})
-        found = self.spark.createDataFrame(uris).select(file_id(F.col(FILE)).alias(FILE)).collect()
-        return {row[FILE]: place for place, row in enumerate(found)}
+        ids = self.spark.createDataFrame(uris).select(file_id(F.col(FILE)).alias(FILE)).collect()
+        return {row[FILE]: index for index, row in enumerate(ids)}

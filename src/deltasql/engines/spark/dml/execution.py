@@ -83,7 +83,7 @@ class Execution:
             removals = [RemovedRows(row[FILE], index, row["rows"]) for index, row in counts if index is not None]
             spent = (time.monotonic() - began) * 1000
             rewriting = Rewriting(self.target, writing.plan)
-            taken, result = rewriting.take_out(row_ids, removals) if removals else (rows.limit(0), RewriteResult())
+            taken, result = rewriting.extract(row_ids, removals) if removals else (rows.limit(0), RewriteResult())
         frame = self._frame(change, taken, matched=True)
         if change.returning is not None or self.feed:
             changed = writing.make(frame, once=False, result=result)

@@ -1,5 +1,4 @@
-"""Files that lose rows are written anew without them, by Arrow in Spark's Python workers, each file by one task; or
-they stay, and get deletion vectors."""
+"""Remove rows from files: rewrite the files with Arrow in Spark's Python workers, or give them deletion vectors."""
 
 from __future__ import annotations
 
@@ -41,17 +40,17 @@ from deltasql.protocol.table_changes import Snapshot
 
 _TASK = "__deltasql_task"
 _MOST_TASKS = 1000
-_MOST_ON_DRIVER = 1_000_000
-"""Rows whose numbers are brought together in this process."""
-_MOST_TAKEN_HERE, _MOST_READ_HERE = 10_000, 256 << 20
-"""Rows that are taken out of files in this process, and the size of these."""
+_MOST_IDS_ON_DRIVER = 1_000_000
+"""The number of row ids that the driver collects at most."""
+_MOST_ROWS_ON_DRIVER, _MOST_BYTES_ON_DRIVER = 10_000, 256 << 20
+"""The number of rows that the driver extracts at most, and the size of the files that it reads for this."""
 _TASK_BYTES = 32 << 20
-"""What a task rewrites at least: starting one takes as long as rewriting a few megabytes."""
+"""The minimum that a task rewrites: starting a task takes as long as rewriting a few megabytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemovedRows:
-    """A file that loses rows: what stands for it, its place in the snapshot, and how many."""
+    """A file that loses rows: its id, its index in the snapshot, and the number of rows."""
 
     file_id: int
     file_index: int
@@ -60,38 +59,38 @@ class RemovedRows:
 
 @dataclass(frozen=True, slots=True)
 class Rewriting:
-    """How files of a table lose rows."""
+    """Removes rows from the files of a table."""
 
     target: TargetTable
     plan: FilePlan
 
-    def remove(self, places: DataFrame, removals: Sequence[RemovedRows]) -> RewriteResult:
-        """What is left of files that lose the rows at some places; of one that loses all of them, nothing."""
-        marked, others = self._parted(removals)
-        result = self._mark(places, removals, marked) if marked else RewriteResult()
-        return replace(result, rewritten=self.drop(places, others) if others else [])
+    def remove(self, row_ids: DataFrame, removals: Sequence[RemovedRows]) -> RewriteResult:
+        """Remove rows by their ids and return the files that replace theirs; a file without rows is not replaced."""
+        marked, rewritten = self._split(removals)
+        result = self._mark(row_ids, removals, marked) if marked else RewriteResult()
+        return replace(result, rewritten=self.drop(row_ids, rewritten) if rewritten else [])
 
-    def take_out(self, places: DataFrame, removals: Sequence[RemovedRows]) -> tuple[DataFrame, RewriteResult]:
-        """The same, and the rows that went: held, with their places."""
-        marked, _ = self._parted(removals)
-        staying = frozenset(lost.file_id for lost in marked)
-        if self._is_little(removals):
-            rows = _collected(places)
-            taken, kept = self._take_out_here(rows, removals, staying)
-            result = self._mark_here(rows, marked) if marked else RewriteResult()
+    def extract(self, row_ids: DataFrame, removals: Sequence[RemovedRows]) -> tuple[DataFrame, RewriteResult]:
+        """Remove rows by their ids; return the rows with their ids as well."""
+        marked, _ = self._split(removals)
+        marked_ids = frozenset(lost.file_id for lost in marked)
+        if self._is_small(removals):
+            rows = _rows_of_files(row_ids)
+            taken, kept = self._extract_on_driver(rows, removals, marked_ids)
+            result = self._mark_on_driver(rows, marked) if marked else RewriteResult()
         else:
-            taken, kept = self._take_out(places, removals, staying)
-            result = self._mark(places, removals, marked) if marked else RewriteResult()
+            taken, kept = self._extract(row_ids, removals, marked_ids)
+            result = self._mark(row_ids, removals, marked) if marked else RewriteResult()
         return taken, replace(result, rewritten=kept)
 
-    def _is_little(self, removals: Sequence[RemovedRows]) -> bool:
-        """Is it done before tasks would have begun?"""
+    def _is_small(self, removals: Sequence[RemovedRows]) -> bool:
+        """Return whether the driver does it faster than tasks would start."""
         sizes = self.target.snapshot.files["size"]
         size = sum(sizes[lost.file_index].as_py() for lost in removals)
-        return size <= _MOST_READ_HERE and sum(lost.count for lost in removals) <= _MOST_TAKEN_HERE
+        return size <= _MOST_BYTES_ON_DRIVER and sum(lost.count for lost in removals) <= _MOST_ROWS_ON_DRIVER
 
-    def _parted(self, removals: Sequence[RemovedRows]) -> tuple[list[RemovedRows], list[RemovedRows]]:
-        """Files that stay, and others that lose some of their rows."""
+    def _split(self, removals: Sequence[RemovedRows]) -> tuple[list[RemovedRows], list[RemovedRows]]:
+        """Return the files that get deletion vectors, and the files that are rewritten."""
         files, most = self.target.snapshot.files, self.target.most_marked
         counts = live_row_counts(files)
         some = [lost for lost in removals if lost.count != counts[lost.file_index]]
@@ -102,99 +101,101 @@ class Rewriting:
             lost for lost in some if lost.file_index not in marked
         ]
 
-    def _mark(self, places: DataFrame, removals: Sequence[RemovedRows], marked: Sequence[RemovedRows]) -> RewriteResult:
-        if sum(lost.count for lost in removals) <= _MOST_ON_DRIVER:
-            return self._mark_here(_collected(places), marked)
+    def _mark(
+        self, row_ids: DataFrame, removals: Sequence[RemovedRows], marked: Sequence[RemovedRows]
+    ) -> RewriteResult:
+        if sum(lost.count for lost in removals) <= _MOST_IDS_ON_DRIVER:
+            return self._mark_on_driver(_rows_of_files(row_ids), marked)
         snapshot = self._snapshot(marked)
         work = partial(extend_vectors, snapshot, self.plan.options)
         schema = f"{FILE_INDEX} int, data binary, rows bigint"
-        found = self._spread(places, marked).mapInArrow(work, schema).collect()
+        found = self._sent_to_tasks(row_ids, marked).mapInArrow(work, schema).collect()
         vectors = {row[FILE_INDEX]: (bytes(row["data"]), row["rows"]) for row in found}
         return write_vectors(snapshot, vectors, self.plan)
 
-    def _mark_here(self, rows: Mapping[int, Rows], marked: Sequence[RemovedRows]) -> RewriteResult:
+    def _mark_on_driver(self, rows: Mapping[int, Rows], marked: Sequence[RemovedRows]) -> RewriteResult:
         snapshot = self._snapshot(marked)
-        gone = {index: bitmap_of(rows[lost.file_id]) for index, lost in enumerate(marked)}
-        return write_vectors(snapshot, extended_vectors(snapshot, gone, self.plan.options), self.plan)
+        removed = {index: bitmap_of(rows[lost.file_id]) for index, lost in enumerate(marked)}
+        return write_vectors(snapshot, extended_vectors(snapshot, removed, self.plan.options), self.plan)
 
-    def drop(self, places: DataFrame, removals: Sequence[RemovedRows]) -> list[Add]:
-        """The new files of those that lose the rows at some places."""
+    def drop(self, row_ids: DataFrame, removals: Sequence[RemovedRows]) -> list[Add]:
+        """Rewrite files without the rows of the given ids."""
         work = partial(remove_rows, self._snapshot(removals), self.plan)
         with collected_files(self.plan) as adds:
-            spread = self._spread(places, removals)
+            spread = self._sent_to_tasks(row_ids, removals)
             found = spread.mapInArrow(work, StructType([StructField(ADD, StringType())])).collect()
             adds += [decode_add(row[ADD]) for row in found]
         return adds
 
-    def _take_out(
-        self, places: DataFrame, removals: Sequence[RemovedRows], staying: frozenset[int]
+    def _extract(
+        self, row_ids: DataFrame, removals: Sequence[RemovedRows], marked_ids: frozenset[int]
     ) -> tuple[DataFrame, list[Add]]:
-        """The rows that go, and the new files of those that do not stay."""
-        taking = self._taking(removals, staying)
-        schema = self._taken_schema().add(ADD, StringType())
+        """Extract rows in tasks; return them, and the new files of those that are rewritten."""
+        extraction = self._extraction(removals, marked_ids)
+        schema = self._extracted_schema().add(ADD, StringType())
         with collected_files(self.plan) as adds:
-            held = self._spread(places, removals).mapInArrow(taking.run_task, schema).localCheckpoint()
+            held = self._sent_to_tasks(row_ids, removals).mapInArrow(extraction.run_task, schema).localCheckpoint()
             found = held.where(F.col(ADD).isNotNull()).select(ADD).collect()
             adds += [decode_add(row[ADD]) for row in found]
         return held.where(F.col(ADD).isNull()).drop(ADD), adds
 
-    def _take_out_here(
-        self, rows: Mapping[int, Rows], removals: Sequence[RemovedRows], staying: frozenset[int]
+    def _extract_on_driver(
+        self, rows: Mapping[int, Rows], removals: Sequence[RemovedRows], marked_ids: frozenset[int]
     ) -> tuple[DataFrame, list[Add]]:
-        """The same by threads of this process."""
-        taking = self._taking(removals, staying)
+        """Extract rows in threads of the driver."""
+        extraction = self._extraction(removals, marked_ids)
 
-        def of_file(place: int) -> tuple[list[pa.RecordBatch], list[Add]]:
+        def of_file(index: int) -> tuple[list[pa.RecordBatch], list[Add]]:
             adds: list[Add] = []
-            return list(taking.from_file(place, rows[removals[place].file_id], adds)), adds
+            return list(extraction.from_file(index, rows[removals[index].file_id], adds)), adds
 
         with ThreadPoolExecutor(min(len(removals), pa.cpu_count()), "deltasql-rows") as pool:
             found = list(pool.map(of_file, range(len(removals))))
         table = pa.Table.from_batches([batch for batches, _ in found for batch in batches])
-        taken = self.target.spark.createDataFrame(table, self._taken_schema())
+        taken = self.target.spark.createDataFrame(table, self._extracted_schema())
         return taken, [add for _, adds in found for add in adds]
 
-    def _taking(self, removals: Sequence[RemovedRows], staying: frozenset[int]) -> RowExtraction:
-        return RowExtraction(self._snapshot(removals), self.plan, [lost.file_id for lost in removals], staying)
+    def _extraction(self, removals: Sequence[RemovedRows], marked_ids: frozenset[int]) -> RowExtraction:
+        return RowExtraction(self._snapshot(removals), self.plan, [lost.file_id for lost in removals], marked_ids)
 
-    def _taken_schema(self) -> StructType:
+    def _extracted_schema(self) -> StructType:
         schema = StructType.fromJson(nullable(parse_struct(self.target.snapshot.metadata.schema_string)))
         return schema.add(FILE, LongType()).add(ROW, LongType())
 
     def _snapshot(self, removals: Sequence[RemovedRows]) -> Snapshot:
-        """Of the files that lose rows, in their order, what a task has to know."""
+        """Return the snapshot with only the files that lose rows, in the order of the removals."""
         snapshot = self.target.snapshot
         files = snapshot.files.take(pa.array([lost.file_index for lost in removals], pa.int64()))
         return replace(snapshot, files=files, predicate=None)
 
-    def _spread(self, places: DataFrame, removals: Sequence[RemovedRows]) -> DataFrame:
-        """The numbers of rows that go, each with that of its file, where the task of that file finds them."""
+    def _sent_to_tasks(self, row_ids: DataFrame, removals: Sequence[RemovedRows]) -> DataFrame:
+        """Send the row numbers and file indexes of removed rows to the tasks of their files."""
         sizes = self.target.snapshot.files["size"]
         tasks = _balanced([sizes[lost.file_index].as_py() for lost in removals])
-        rows = self._numbered(places, removals, tasks)
+        rows = self._numbered(row_ids, removals, tasks)
         return rows.repartitionById(max(tasks) + 1, F.col(_TASK)).drop(_TASK)
 
-    def _numbered(self, places: DataFrame, removals: Sequence[RemovedRows], tasks: Sequence[int]) -> DataFrame:
-        """The rows of some files, each with the place of its file among them and with its task."""
+    def _numbered(self, row_ids: DataFrame, removals: Sequence[RemovedRows], tasks: Sequence[int]) -> DataFrame:
+        """Return row numbers with the index of the file among the removals and with its task."""
         ids = pa.array([lost.file_id for lost in removals], pa.int64())
         numbers = [pa.array(values, pa.int32()) for values in (range(len(removals)), tasks)]
         table = pa.table({FILE: ids, FILE_INDEX: numbers[0], _TASK: numbers[1]})
         files = F.broadcast(self.target.spark.createDataFrame(table))
-        return places.select(FILE, ROW).join(files, FILE).select(FILE_INDEX, ROW, _TASK)
+        return row_ids.select(FILE, ROW).join(files, FILE).select(FILE_INDEX, ROW, _TASK)
 
 
-def _collected(places: DataFrame) -> dict[int, Rows]:
-    """The numbers of the rows that go from each file."""
-    rows = places.where(F.col(FILE).isNotNull()).select(FILE, ROW).toArrow()
+def _rows_of_files(row_ids: DataFrame) -> dict[int, Rows]:
+    """Return the numbers of the removed rows of each file."""
+    rows = row_ids.where(F.col(FILE).isNotNull()).select(FILE, ROW).toArrow()
     return dict(rows_by_file(rows.to_batches()))
 
 
 def _balanced(sizes: Sequence[int]) -> list[int]:
-    """Which task rewrites each file, so that all have about the same to do."""
+    """Return the task of each file, so that all tasks rewrite about the same number of bytes."""
     count = max(1, min(len(sizes), _MOST_TASKS, sum(sizes) // _TASK_BYTES))
     loads = [(0, task) for task in range(count)]
     tasks = [0] * len(sizes)
-    for place in sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True):
-        load, tasks[place] = heappop(loads)
-        heappush(loads, (load + sizes[place], tasks[place]))
+    for index in sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True):
+        load, tasks[index] = heappop(loads)
+        heappush(loads, (load + sizes[index], tasks[index]))
     return tasks
