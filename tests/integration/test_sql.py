@@ -131,7 +131,7 @@ class TestCopy:
     @pytest.mark.parametrize(
         ("rest", "problem"),
         [
-            ("FROM 'x.xlsx'", "'xlsx' is no format"),
+            ("FROM 'x.xlsx'", "format 'xlsx' is not supported"),
             ("FROM 'x.csv' WITH (FORCE_NULL 'x')", "no option FORCE_NULL"),
             ("TO 'x.csv'", "only COPY … FROM is supported"),
         ],
