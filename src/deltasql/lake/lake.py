@@ -31,8 +31,9 @@ from deltasql.operations.commit import MultiTableTransaction
 from deltasql.operations.create import TableCreator, Wanted
 from deltasql.operations.dml import RowChanger
 from deltasql.operations.optimize import Compactor
+from deltasql.operations.overwrite import metadata_of
 from deltasql.operations.retry import retry_on_conflict
-from deltasql.operations.write import TableWriter, metadata_of
+from deltasql.operations.write import TableWriter
 from deltasql.protocol.table_changes import TableState
 from deltasql.store import Snapshot, Store, TableInfo, TransactionInfo
 from deltasql.store.read.log_reader import Moment, moment

@@ -15,8 +15,9 @@ from deltasql.errors import MirrorFailure, TableExists, UsageError
 from deltasql.lake.merge import Merge
 from deltasql.operations import change_builders
 from deltasql.operations.change_builders import ChangeBuilder, SourceFrames
-from deltasql.operations.commit import MultiTableTransaction, StagingPoint
+from deltasql.operations.commit import MultiTableTransaction
 from deltasql.operations.dml import Outcome
+from deltasql.operations.staging import StagingPoint
 from deltasql.operations.write import WriteOptions
 from deltasql.protocol.actions import Action, Cdc
 from deltasql.protocol.table_changes import Changes, Reads, TableState

@@ -13,7 +13,8 @@ from deltasql.config import Config
 from deltasql.engines.arrow.write.align import violation
 from deltasql.errors import ValidationError, unknown_column
 from deltasql.operations.commit import MultiTableTransaction
-from deltasql.operations.write import fields_of, metadata_of
+from deltasql.operations.overwrite import metadata_of
+from deltasql.operations.write import fields_of
 from deltasql.protocol.actions import CommitInfo, Metadata
 from deltasql.protocol.features import grown, needed_features
 from deltasql.protocol.properties import CONSTRAINT_PREFIX, canonical_properties, constraint_key

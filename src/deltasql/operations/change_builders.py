@@ -29,7 +29,8 @@ from deltasql.engines.row_change import (
 )
 from deltasql.errors import UsageError, ValidationError, unknown_column
 from deltasql.operations.dml import Change, history_parameters
-from deltasql.operations.write import fields_of, metadata_of
+from deltasql.operations.overwrite import metadata_of
+from deltasql.operations.write import fields_of
 from deltasql.protocol.table_changes import TableState
 
 if TYPE_CHECKING:

@@ -19,7 +19,8 @@ from deltasql.engines.arrow.write.replace_where import files_in_partitions
 from deltasql.engines.row_change import DELETE, MERGE, WRITE, ChangedFiles, RowChange, TableFields
 from deltasql.operations.commit import MultiTableTransaction
 from deltasql.operations.operation_metrics import metrics_of
-from deltasql.operations.write import TableWriter, removal_of
+from deltasql.operations.overwrite import removes_of
+from deltasql.operations.write import TableWriter
 from deltasql.progress import show_progress
 from deltasql.protocol.actions import CommitInfo
 from deltasql.protocol.schema_fit import parse_struct
@@ -88,7 +89,7 @@ class RowChanger:
         if not changed.removed.num_rows and not changed.added and not txn.has_app:
             txn.note_read(state, reads)
             return Outcome(metrics, changed.returned, changed=False)
-        removes = removal_of(changed.removed)
+        removes = removes_of(changed.removed)
         info = CommitInfo(change.operation, dict(change.parameters), metrics)
         files = [*changed.added, *changed.rewritten]
         feed = self._writer.complete_feed(txn, state, changed.added, removes, changed.change_files)

@@ -20,7 +20,8 @@ from deltasql.engines.arrow.write.file_writer import FilePlan, count_rows
 from deltasql.engines.arrow.write.replace_where import files_in_partitions
 from deltasql.errors import StorageError, UnsupportedFeature, UsageError
 from deltasql.operations.commit import MultiTableTransaction
-from deltasql.operations.write import TableWriter, metadata_of, removal_of
+from deltasql.operations.overwrite import metadata_of, removes_of
+from deltasql.operations.write import TableWriter
 from deltasql.progress import Report, count_files, show_progress
 from deltasql.protocol.actions import Add, CommitInfo, Metadata, Remove
 from deltasql.protocol.table_changes import TableState
@@ -84,7 +85,7 @@ class Compactor:
             compacted = self._compacted(snapshot, found, target, plan, report)
         gone, adds = files.take(pa.array(compacted.places, pa.int64())), compacted.adds
         _check_rows(gone, adds, state.name)
-        removes = [msgspec.structs.replace(remove, data_change=False) for remove in removal_of(gone)]
+        removes = [msgspec.structs.replace(remove, data_change=False) for remove in removes_of(gone)]
         metrics = _metrics(removes, adds, (time.monotonic() - began) * 1000)
         shown = json.dumps([] if asked.where is None else [asked.where], ensure_ascii=False)
         info = CommitInfo(OPTIMIZE, {"predicate": shown, "zOrderBy": "[]"}, metrics)

@@ -1,12 +1,11 @@
-"""Writes: rows that a user gives become files, and the actions that a transaction stages for them."""
+"""Write rows to a table: check them, write their files, and stage the actions."""
 
 from __future__ import annotations
 
 import json
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,12 +14,12 @@ import pyarrow as pa
 from deltasql.config import Config
 from deltasql.engines.arrow.write.align import aligned
 from deltasql.engines.arrow.write.change_feed_write import ChangeFeedWriter
-from deltasql.engines.arrow.write.constraint_checks import RowChecks, exact_filter, row_checks
+from deltasql.engines.arrow.write.constraint_checks import RowChecks, row_checks
 from deltasql.engines.arrow.write.file_writer import FilePlan, TableFiles, count_rows
 from deltasql.engines.arrow.write.input_rows import ArrowRows, arrow_rows, is_spark_frame
-from deltasql.engines.arrow.write.replace_where import ReplaceWhereResult, files_in_partitions, remove_matching_rows
-from deltasql.errors import UsageError, ValidationError
+from deltasql.errors import UsageError
 from deltasql.operations.commit import MultiTableTransaction
+from deltasql.operations.overwrite import Replacement, ReplaceWhere, metadata_of, replace_all, replace_partitions
 from deltasql.progress import Report, count_files, show_progress
 from deltasql.protocol.actions import (
     DELETED,
@@ -28,18 +27,16 @@ from deltasql.protocol.actions import (
     Add,
     Cdc,
     CommitInfo,
-    DeletionVector,
     Metadata,
     Protocol,
     Remove,
-    from_dict,
 )
 from deltasql.protocol.features import grown, needed_features
 from deltasql.protocol.schema import Json, arrow_schema, loose_schema, schema_string
 from deltasql.protocol.schema_fit import DEFAULT, Fit, fit, nullable, parse_struct
 from deltasql.protocol.schema_rules import validate_schema
-from deltasql.protocol.table_changes import SERIALIZABLE, Reads, TableState
-from deltasql.store import Snapshot, Store
+from deltasql.protocol.table_changes import TableState
+from deltasql.store import Store
 from deltasql.store.read.log_reader import parse_where
 
 if TYPE_CHECKING:
@@ -48,53 +45,52 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 APPEND, OVERWRITE = "append", "overwrite"
-_MOST_PARTITIONS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """What a write does beside adding rows."""
+    """The options of a write."""
 
     mode: str = APPEND
     where: str | None = None
-    """Overwrite the rows for which this is true, and no others."""
+    """Overwrite only the rows for which this is true."""
     dynamic: bool = False
-    """Overwrite the partitions that the new rows are in, and no others."""
+    """Overwrite only the partitions that the new rows are in."""
     merge_schema: bool = False
     overwrite_schema: bool = False
     assign: bool = False
-    """Cast values as SQL does when a column takes them; only for Spark's rows."""
+    """Cast values to the column types as SQL assignment does; only for Spark DataFrames."""
 
     def check(self, state: TableState) -> None:
-        """Refuse what does not go together."""
+        """Raise `UsageError` for options that exclude each other."""
         problem = None
         if self.mode not in (APPEND, OVERWRITE):
-            problem = f"the mode of a write is {APPEND!r} or {OVERWRITE!r}, got {self.mode!r}"
+            problem = f"mode must be {APPEND!r} or {OVERWRITE!r}, got {self.mode!r}"
         elif self.mode == APPEND and (self.where is not None or self.dynamic or self.overwrite_schema):
-            problem = "where, dynamic and overwrite_schema are for overwriting: use overwrite(…)"
+            problem = "where, dynamic and overwrite_schema need mode='overwrite'"
         elif self.overwrite_schema and (self.where is not None or self.dynamic):
-            problem = "a new schema replaces all rows: overwrite_schema goes without where and dynamic"
+            problem = "overwrite_schema replaces all rows, so it cannot be combined with where or dynamic"
         elif self.where is not None and self.dynamic:
-            problem = "where and dynamic both say which rows are replaced: give one of them"
+            problem = "where and dynamic cannot be combined: each selects the rows to replace"
         elif self.dynamic and state.metadata is not None and not state.metadata.partition_columns:
-            problem = "dynamic overwrites partitions, and the table has none: use where, or overwrite all of it"
+            problem = "dynamic needs a partitioned table: use where, or overwrite the whole table"
         if problem:
             raise UsageError(f"table {state.name}: {problem}", table=state.name)
 
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """A write that was checked, before its rows are looked at. It pickles: files may be written in other processes."""
+    """A write whose schema and options were checked. It can be pickled, because Spark tasks write files as well."""
 
     state: TableState
     shape: Shape
     files: FilePlan
     options: WriteOptions
     by_spark: bool = False
-    """Do the rows come from Spark? Then files are large, and what is to be rewritten is Spark's work too."""
+    """The rows come from Spark, so Spark also rewrites replaced files."""
 
     def checks(self) -> RowChecks | None:
-        """What rows in Arrow form are checked by; None if there is anything that Spark has to evaluate."""
+        """Return the checks of rows in Arrow form, or None if only Spark can evaluate them."""
         fit, metadata = self.shape.fit, self.shape.metadata
         if any(DEFAULT in (field.get("metadata") or {}) for field in fit.absent):
             return None
@@ -104,7 +100,7 @@ class WritePlan:
 
 
 class TableWriter:
-    """Writes rows to the tables of a store: `plan`, then files, then `stage`."""
+    """Writes rows to tables in three steps: `plan`, write the files, `stage`."""
 
     def __init__(self, store: Store, options: Mapping[str, str], spark: Callable[[], SparkSession]) -> None:
         self._store = store
@@ -112,7 +108,7 @@ class TableWriter:
         self._spark = spark
 
     def write(self, txn: MultiTableTransaction, state: TableState, data: Any, options: WriteOptions) -> dict[str, str]:
-        """Write the files of some rows, and stage what commits them; the metrics of the operation."""
+        """Write rows to files, stage the files, and return the metrics of the operation."""
         rows = data if is_spark_frame(data) or isinstance(data, ArrowRows) else arrow_rows(data, state.name)
         plan = replace(self.plan(txn, state, struct_of(rows), options), by_spark=is_spark_frame(rows))
         with show_progress(self._store.config["progress"], f"writing {state.name}") as report:
@@ -121,8 +117,7 @@ class TableWriter:
     def plan(
         self, txn: MultiTableTransaction, state: TableState, given: dict[str, Any], options: WriteOptions
     ) -> WritePlan:
-        """Do the rows of a schema fit the table? If so, how are they written; from here on their files are known to be
-        on their way."""
+        """Check that rows of a schema fit the table, and register that files are about to be written."""
         state = txn.state_of(state)
         options.check(state)
         shape = _shape(state, metadata_of(state), given, options)
@@ -131,7 +126,7 @@ class TableWriter:
         return WritePlan(state, shape, files, options)
 
     def begin(self, txn: MultiTableTransaction, state: TableState, metadata: Metadata) -> FilePlan:
-        """How files of a table are written; from here on they are known to be on their way."""
+        """Register that files of a table are about to be written, and return how to write them."""
         written = txn.begin_files(state, self._options)
         return FilePlan(
             state.location,
@@ -145,23 +140,22 @@ class TableWriter:
         )
 
     def config_of(self, metadata: Metadata) -> Config:
-        """The configuration under a table's own properties."""
+        """Return the configuration with the table's `deltasql.*` properties applied."""
         return self._store.config.override(metadata.configuration)
 
     def stage(
         self, txn: MultiTableTransaction, plan: WritePlan, adds: Sequence[Add], report: Report | None = None
     ) -> dict[str, str]:
-        """Stage the files of a plan, and what they replace."""
+        """Stage the files of a plan and the removal of the files that they replace; return the metrics."""
         state, shape, options = plan.state, plan.shape, plan.options
-        replaced = self._replaced(txn, plan, adds, report) if options.mode == OVERWRITE else _Replaced()
-        removes, kept, reads, isolation = replaced.removes, replaced.kept, replaced.reads, replaced.isolation
-        metrics = _metrics(adds, kept, removes)
+        replaced = self._replacement(txn, plan, adds, report)
+        metrics = _metrics(adds, replaced.retained, replaced.removes)
         info = CommitInfo("WRITE", _parameters(options, shape.metadata), metrics)
         if shape.is_new:
             txn.stage_metadata(state, shape.metadata, shape.protocol)
-        files = [*adds, *kept]
-        changes = self.complete_feed(txn, state, adds, removes, replaced.changes)
-        txn.stage_on(state, [*files, *removes, *changes, info], reads=reads, isolation=isolation)
+        changes = self.complete_feed(txn, state, adds, replaced.removes, replaced.changes)
+        actions = [*adds, *replaced.retained, *replaced.removes, *changes, info]
+        txn.stage_on(state, actions, reads=replaced.reads, isolation=replaced.isolation)
         return metrics
 
     def complete_feed(
@@ -172,10 +166,11 @@ class TableWriter:
         removes: Sequence[Remove],
         changes: Sequence[Cdc],
     ) -> list[Cdc]:
-        """All files of changes that a statement needs for the change data feed.
+        """Return all change files that a statement needs for the change data feed.
 
-        Readers of the feed look at these if a version has any, and at the files that it adds and removes otherwise. So
-        once a transaction has some for a table, they have to tell of everything that it does there."""
+        Readers of the feed use a version's change files if it has any, and its added and removed files otherwise. So
+        once a transaction has a change file for a table, change files must cover all its changes to that table.
+        """
         state = txn.state_of(state)
         metadata, staged = metadata_of(state), txn.staged(state)
         if not metadata.table_properties.change_data_feed or not (changes or staged.cdc):
@@ -190,106 +185,51 @@ class TableWriter:
             found += feed.write_files(removes, DELETED)
         return found
 
-    # --- Files
-
     def _write(self, plan: WritePlan, rows: Any, report: Report | None) -> list[Add]:
-        own = plan.checks() if isinstance(rows, ArrowRows) else None
-        if own is not None:
-            return write_arrow(plan, own, rows.batches(), report)
+        checks = plan.checks() if isinstance(rows, ArrowRows) else None
+        if checks is not None:
+            return write_arrow(plan, checks, rows.batches(), report)
         from deltasql.engines.spark.frame_write import FrameWrite
         from deltasql.engines.spark.row_shape import rules
 
         frame: DataFrame = self._frame(rows) if isinstance(rows, ArrowRows) else rows
-        asked = rules(plan.shape.fit, plan.shape.metadata.table_properties.constraints, plan.options.where)
-        return FrameWrite(plan.state.name, plan.files, plan.shape.fit, asked, report).run(frame)
+        constraints = rules(plan.shape.fit, plan.shape.metadata.table_properties.constraints, plan.options.where)
+        return FrameWrite(plan.state.name, plan.files, plan.shape.fit, constraints, report).run(frame)
 
     def _frame(self, rows: ArrowRows) -> DataFrame:
         return self._spark().createDataFrame(rows.reader.read_all())
 
-    # --- What is overwritten
-
-    def _replaced(
+    def _replacement(
         self, txn: MultiTableTransaction, plan: WritePlan, adds: Sequence[Add], report: Report | None
-    ) -> _Replaced:
-        """What a write takes the place of."""
-        state, options = plan.state, plan.options
-        if options.where is None and not options.dynamic:
-            txn.unstage_files(state)
-            return _Replaced(removal_of(txn.files(state)), reads=Reads(whole_table=True), isolation=SERIALIZABLE)
-        if options.where is not None:
-            return self._carved(txn, plan, options.where, adds, report)
-        return _in_partitions(removal_of(txn.files(state)), adds, state)
-
-    def _carved(
-        self, txn: MultiTableTransaction, plan: WritePlan, where: str, adds: Sequence[Add], report: Report | None
-    ) -> _Replaced:
-        """Files with rows for which a condition is true go; their other rows are written again."""
-        state, metadata = plan.state, plan.shape.metadata
-        predicate = parse_where(where, state)
-        files = txn.files(state, predicate)
-        snapshot = Snapshot.of(replace(state, metadata=metadata), files)
-        goes = exact_filter(where, metadata.schema_string, state.name)
-        if goes is not None and predicate is not None and predicate.partition_only:
-            replaced = ReplaceWhereResult(files_in_partitions(snapshot, goes), [])
-        elif goes is None or plan.by_spark:
-            replaced = self._remove_by_spark(plan, snapshot, where, report)
-        else:
-            replaced = remove_matching_rows(replace(snapshot, predicate=predicate), self._options, goes, plan.files)
-        reads = Reads((where,), frozenset(files["path"].to_pylist()))
-        changes: list[Cdc] = []
-        if replaced.rewritten and metadata.table_properties.change_data_feed:
-            feed = ChangeFeedWriter(replace(state, metadata=metadata), self._options, plan.files)
-            touched = replace(snapshot, files=replaced.removed, predicate=predicate)
-            by_arrow = goes is not None and not plan.by_spark
-            changes = (
-                feed.write_rows(touched, DELETED) if by_arrow else self._gone_by_spark(plan, touched, where, report)
-            )
-            changes += feed.write_files(adds, INSERTED)
-        return _Replaced(removal_of(replaced.removed), replaced.rewritten, reads, changes=changes)
-
-    def _remove_by_spark(
-        self, plan: WritePlan, snapshot: Snapshot, where: str, report: Report | None
-    ) -> ReplaceWhereResult:
-        spark = self._spark()
-        from deltasql.engines.spark.frame_replace_where import remove_matching_rows_by_spark
-
-        fast = self.config_of(plan.shape.metadata)["spark.fast_scan"]
-        return remove_matching_rows_by_spark(spark, snapshot, where, plan.files, fast=fast, report=report)
-
-    def _gone_by_spark(self, plan: WritePlan, snapshot: Snapshot, where: str, report: Report | None) -> list[Cdc]:
-        spark = self._spark()
-        from deltasql.engines.spark.frame_replace_where import write_deleted_rows
-
-        fast = self.config_of(plan.shape.metadata)["spark.fast_scan"]
-        return write_deleted_rows(spark, replace(snapshot, predicate=None), where, plan.files, fast=fast, report=report)
-
-
-@dataclass(frozen=True, slots=True)
-class _Replaced:
-    """What an overwrite takes away, and what was read to know it."""
-
-    removes: list[Remove] = field(default_factory=list)
-    kept: list[Add] = field(default_factory=list)
-    """Files with the rows that stay of those that are removed."""
-    reads: Reads = field(default_factory=Reads)
-    isolation: str | None = None
-    changes: list[Cdc] = field(default_factory=list)
-    """What happened to rows, if the files do not tell."""
+    ) -> Replacement:
+        state, options, metadata = plan.state, plan.options, plan.shape.metadata
+        if options.mode != OVERWRITE:
+            return Replacement()
+        if options.dynamic:
+            return replace_partitions(txn, state, adds)
+        if options.where is None:
+            return replace_all(txn, state)
+        files = plan.files
+        if files.written is None:  # the plan was pickled
+            files = replace(files, written=txn.begin_files(state, self._options))
+        fast = self.config_of(metadata)["spark.fast_scan"]
+        work = ReplaceWhere(options.where, state, metadata, files, self._spark, plan.by_spark, fast, report)
+        return work.run(txn, adds)
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The table's schema once the rows are written, and how they get into it."""
+    """The table's schema after the write, and how the rows fit into it."""
 
     fit: Fit
     metadata: Metadata
     protocol: Protocol | None
-    """A new one, if the schema needs features that the table does not have."""
+    """The new protocol, if the schema needs features that the table lacks."""
     is_new: bool
 
 
 def struct_of(rows: Any) -> Any:
-    """The columns of rows in Delta's words."""
+    """Return the schema of rows as Delta's JSON struct."""
     return rows.struct if isinstance(rows, ArrowRows) else rows.schema.jsonValue()
 
 
@@ -316,34 +256,27 @@ def _shape(state: TableState, metadata: Metadata, given: dict[str, Any], options
 
 
 def _grown(state: TableState, metadata: Metadata) -> Protocol | None:
-    """The protocol that a schema needs, if the table's is not enough."""
+    """Return the protocol that a schema needs, or None if the table's is enough."""
     needed = needed_features(metadata.table_properties, metadata.schema_string)
     return grown(state.protocol, needed, state.name)
 
 
-def metadata_of(state: TableState) -> Metadata:
-    """The metadata of a table that has some."""
-    if state.metadata is None:
-        raise ValidationError(f"table {state.name} has no metadata yet", table=state.name, table_id=state.table_id)
-    return state.metadata
-
-
 def fields_of(state: TableState) -> list[Json]:
-    """The columns of a table, in Delta's words."""
+    """Return the columns of a table as Delta's JSON fields."""
     fields: list[Json] = parse_struct(metadata_of(state).schema_string)["fields"]
     return fields
 
 
 def write_arrow(
-    plan: WritePlan, checked: RowChecks, batches: Iterable[pa.RecordBatch], report: Report | None = None
+    plan: WritePlan, checks: RowChecks, batches: Iterable[pa.RecordBatch], report: Report | None = None
 ) -> list[Add]:
-    """Write rows that need nothing but Arrow, here or in a worker of Spark's."""
+    """Check and write rows in Arrow form, in this process or in a Spark task."""
     schema = loose_schema(arrow_schema(plan.files.schema_string))
     written = 0
     with TableFiles(plan.files) as files:
         for batch in batches:
             shaped = aligned(batch, plan.shape.fit, schema, plan.state.name)
-            checked.check(shaped)
+            checks.check(shaped)
             files.write(shaped)
             if report is not None:
                 written += batch.num_rows
@@ -351,72 +284,21 @@ def write_arrow(
     return files.adds
 
 
-# --- Actions
-
-
-def removal_of(files: pa.Table) -> list[Remove]:
-    """What takes files out of a table."""
-    now = time.time_ns() // 1_000_000
-    columns = ("path", "partition_values", "size", "deletion_vector")
-    return [
-        Remove(
-            path=path,
-            deletion_timestamp=now,
-            extended_file_metadata=True,
-            partition_values=values or {},
-            size=size,
-            deletion_vector=None if vector is None else from_dict(DeletionVector, json.loads(vector)),
-        )
-        for path, values, size, vector in zip(*(files[c].to_pylist() for c in columns), strict=True)
-    ]
-
-
-def _in_partitions(removes: Sequence[Remove], adds: Sequence[Add], state: TableState) -> _Replaced:
-    """Those of the files that lie where new ones do."""
-    columns = metadata_of(state).partition_columns
-    replaced = {tuple(add.partition_values[c] for c in columns): add.partition_values for add in adds}
-    gone = [r for r in removes if tuple((r.partition_values or {}).get(c) for c in columns) in replaced]
-    files = frozenset(r.path for r in gone)
-    if len(replaced) > _MOST_PARTITIONS:
-        return _Replaced(gone, reads=Reads(files=files, whole_table=True))
-    types = {f.name: f.type for f in arrow_schema(metadata_of(state).schema_string)}
-    where = " OR ".join(f"({_condition(values, types)})" for values in replaced.values())
-    return _Replaced(gone, reads=Reads((where,) if where else (), files))
-
-
-def _condition(values: Mapping[str, str | None], types: Mapping[str, pa.DataType]) -> str:
-    from deltasql.protocol.constraints import quoted
-    from deltasql.protocol.schema import primitive_name
-
-    parts = []
-    for name, value in values.items():
-        if value is None:
-            parts.append(f"{quoted(name)} IS NULL")
-        else:
-            literal = value.replace("\\", "\\\\").replace("'", "\\'")
-            kind = primitive_name(types[name]) or "string"
-            parts.append(f"{quoted(name)} = CAST('{literal}' AS {_SQL.get(kind, kind)})")
-    return " AND ".join(parts)
-
-
-_SQL = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
-
-
-def _metrics(adds: Sequence[Add], kept: Sequence[Add], removes: Sequence[Remove]) -> dict[str, str]:
+def _metrics(adds: Sequence[Add], retained: Sequence[Add], removes: Sequence[Remove]) -> dict[str, str]:
     metrics = {
-        "numFiles": len(adds) + len(kept),
+        "numFiles": len(adds) + len(retained),
         "numOutputRows": count_rows(adds),
-        "numOutputBytes": sum(add.size for add in (*adds, *kept)),
+        "numOutputBytes": sum(add.size for add in (*adds, *retained)),
     }
-    if kept:
-        metrics["numCopiedRows"] = count_rows(kept)
+    if retained:
+        metrics["numCopiedRows"] = count_rows(retained)
     if removes:
         metrics["numRemovedFiles"] = len(removes)
     return {name: str(value) for name, value in metrics.items()}
 
 
 def _parameters(options: WriteOptions, metadata: Metadata) -> dict[str, Any]:
-    """As Spark writes them: each value is the text of a JSON value."""
+    """Return the parameters for history; as in delta-spark, each value is JSON text."""
     parameters = {"mode": options.mode.title(), "partitionBy": json.dumps(list(metadata.partition_columns))}
     if options.where is not None:
         parameters["predicate"] = options.where
