@@ -36,8 +36,9 @@ from deltasql.errors import (
 if TYPE_CHECKING:
     from deltasql.datasource import register
     from deltasql.lake import CommitResult, Lake, LakeSnapshot, Table, begin, connect
+    from deltasql.lake.savepoint import Savepoint
     from deltasql.lake.streaming import stream_to
-    from deltasql.lake.transaction import Savepoint, Transaction
+    from deltasql.lake.transaction import Transaction
     from deltasql.mirror import Mirror, MirrorReport, MirrorStatus
     from deltasql.mirror.manifests import LakeVersions, versions_as_of
     from deltasql.operations.commit import MultiTableTransaction, SqlTxnLogWriter
@@ -127,11 +128,9 @@ _MODULES = {
         "begin",
         "connect",
     ),
+    "deltasql.lake.savepoint": ("Savepoint",),
     "deltasql.lake.streaming": ("stream_to",),
-    "deltasql.lake.transaction": (
-        "Savepoint",
-        "Transaction",
-    ),
+    "deltasql.lake.transaction": ("Transaction",),
     "deltasql.mirror": (
         "Mirror",
         "MirrorReport",

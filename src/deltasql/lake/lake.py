@@ -1,4 +1,4 @@
-"""The lake and its tables: what a user opens, creates, looks at and drops."""
+"""The lake: open it, and create, find, read and drop its tables."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ import atexit
 import uuid
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-import pyarrow as pa
-
 from deltasql import storage
-from deltasql.addresses import Address, parse_lake_url, parse_table_uri, redact, split_name
+from deltasql.addresses import Address, parse_lake_url, parse_table_uri, redact
 from deltasql.config import Config
 from deltasql.embedded import EmbeddedServer
 from deltasql.engines.spark.session import SparkSource
@@ -21,8 +18,8 @@ from deltasql.errors import (
     CommitConflict,
     TableNotFound,
     UsageError,
-    ValidationError,
 )
+from deltasql.lake.lake_snapshot import LakeSnapshot
 from deltasql.lake.table import CommitResult, Table
 from deltasql.lake.transaction import URI, Transaction
 from deltasql.mirror import Mirror
@@ -53,15 +50,35 @@ def connect(
     config: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Lake:
-    """Open a lake: an embedded PostgreSQL under ./.deltasql, or a server of yours by URL.
+    """Open a lake.
 
-    Tables become DataFrames of the session `spark`; else of the active one, or of one that is made when it is needed.
+    Args:
+        url: A PostgreSQL URL or libpq connection string of your own server, or a deltasql:// URL. By default, an
+            embedded PostgreSQL under ./.deltasql is started.
+        spark: The Spark session to use; by default the active one, else a local one that is created on first use.
+        config: Configuration keys and values; see the configuration reference.
+        storage_options: Options of the object store, such as credentials and endpoint.
+
+    Returns:
+        The open lake. Close it, or use it in a `with` statement.
+
+    Raises:
+        UsageError: The URL or a configuration key is not valid.
+        DatabaseUnavailable: The server does not accept connections.
+        SchemaOutdated: The database schema needs `deltasql migrate`.
     """
     return Lake(parse_lake_url(url), Config(config), storage_options, spark)
 
 
 class Lake:
-    """All tables of one database. Close it, or use it in a `with` statement."""
+    """All tables of one database. Close it, or use it in a `with` statement.
+
+    Attributes:
+        dsn: The libpq connection string of the database.
+        store: The transaction log in PostgreSQL, for `SqlTxnLogReader`, `SqlTxnLogWriter` and `MultiTableTransaction`.
+        mirror: Publishing: `status`, `run`, `repair` and `validate`.
+        storage_options: The options of the object store.
+    """
 
     def __init__(
         self,
@@ -92,7 +109,7 @@ class Lake:
         _OPEN.add(self)
 
     def close(self) -> None:
-        """Give connections back; the embedded server, and a Spark session made here, stop with their last user."""
+        """Close the connections; the embedded server and a Spark session of deltasql stop with their last user."""
         _OPEN.discard(self)
         self._spark.close()
         self.mirror.close()
@@ -114,11 +131,11 @@ class Lake:
 
     @property
     def spark(self) -> SparkSession:
-        """The Spark session: the one given, or else the active one, or else one that is made now."""
+        """The Spark session: the given one, else the active one, else a local one that is created now."""
         return self._spark.get()
 
     def statement_session(self, txn: MultiTableTransaction, drop: Callable[[str], None] | None) -> TransactionSession:
-        """Where statements find this lake's tables."""
+        """Return the context in which SQL statements of a transaction find tables."""
         from deltasql.sql.statement_session import TransactionSession
 
         def create(txn: MultiTableTransaction, asked: Definition, rows: Any) -> TableState:
@@ -142,11 +159,11 @@ class Lake:
         return TransactionSession(txn, self.store, self.writer, self.changer, spark, read, create, drop)
 
     def config_values(self) -> dict[str, Any]:
-        """What the lake was configured with, to open it elsewhere."""
+        """Return the configuration, to open the same lake in another process."""
         return self._config.values()
 
     def frame_of(self, snapshot: Snapshot, where: str | None = None) -> DataFrame:
-        """The rows of a snapshot that was read by a predicate, if there is one."""
+        """Return the rows of a snapshot as a Spark DataFrame."""
         spark = self.spark
         from deltasql.engines.spark.scan.snapshot_frame import (
             read_snapshot,  # brings pyspark, which is there if a session is
@@ -176,8 +193,26 @@ class Lake:
         constraints: Mapping[str, str] | None = None,
         description: str | None = None,
     ) -> Table:
-        """Create a table from DDL text, a pyarrow.Schema or a Spark StructType; with `as_` from rows, whose schema it
-        has unless one is given. Its version 0 is committed, with the rows."""
+        """Create a table and commit its version 0.
+
+        Args:
+            name: `table` or `namespace.table`; the default namespace is `public`.
+            schema: DDL text, a pyarrow.Schema or a Spark StructType. It can be omitted with `as_`.
+            as_: The first rows, as in `Table.append`; they are part of version 0.
+            location: A directory or object store URL; by default a new directory below `./.deltasql/tables`.
+            partition_by: Partition columns.
+            properties: Table properties: `delta.*`, `deltasql.*` or your own.
+            constraints: CHECK constraints by name, as conditions in Spark SQL.
+            description: A comment on the table.
+
+        Returns:
+            The table.
+
+        Raises:
+            TableExists: The name is taken, or the location holds a Delta log.
+            ValidationError: The schema, a property or a constraint is not valid, or the rows do not fit.
+            ConstraintViolation: A row violates a constraint. Nothing is created.
+        """
         wanted = Wanted(schema, as_, location, partition_by, properties, constraints, description)
         with MultiTableTransaction(self.store) as txn:
             state = self._creator.stage(txn, self.local_name(name), wanted)
@@ -185,16 +220,26 @@ class Lake:
         return Table(self, state.table_id, state.name)
 
     def stage_table(self, txn: MultiTableTransaction, name: str, schema: Any = None, **options: Any) -> TableState:
-        """A table that a transaction creates, with its rows; the options are those of `create_table`."""
+        """Stage a new table, with its rows, in a transaction. The options are those of `create_table`."""
         return self._creator.stage(txn, self.local_name(name), Wanted(schema, **options))
 
     def table(self, name: str) -> Table:
-        """Open a table by name, id or deltasql:// URI."""
+        """Open a table.
+
+        Args:
+            name: A name, an id or a deltasql:// URI.
+
+        Returns:
+            The table.
+
+        Raises:
+            TableNotFound: There is no such table.
+        """
         state = self.store.state(self.local_name(name))
         return Table(self, state.table_id, state.name)
 
     def local_name(self, name: str) -> str:
-        """The name that a table has in this lake; a URI of another database is refused."""
+        """Return a table's name in this lake; reject a URI of another database."""
         if not name.startswith(URI):
             return name
         target = parse_table_uri(name)
@@ -207,11 +252,23 @@ class Lake:
         return f"{target.namespace}.{target.table}"
 
     def tables(self) -> list[TableInfo]:
-        """All tables, by name."""
+        """Return all tables, sorted by name.
+
+        Returns:
+            One `TableInfo` per table.
+        """
         return self.store.tables()
 
     def drop_table(self, name: str, *, purge: bool = False) -> None:
-        """Take a table out of the lake. Its files stay, unless `purge` asks to delete everything at its location."""
+        """Remove a table from the lake.
+
+        Args:
+            name: A name, an id or a deltasql:// URI.
+            purge: Also delete everything at the table's location. By default all files stay.
+
+        Raises:
+            TableNotFound: There is no such table.
+        """
         state = self.store.state(self.local_name(name))
         if not purge:
             with self.mirror.finishing(state.table_key):
@@ -223,12 +280,26 @@ class Lake:
             storage.delete_below(state.location, self.storage_options)
 
     def sql(self, text: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> Any:
-        """Run a statement as Postgres writes it, on tables of the lake and views of Spark's: a DataFrame of what it
-        selects or returns, else where it landed. If others changed the same rows meanwhile, it is run again."""
+        """Run a SQL statement in PostgreSQL syntax on tables of the lake and views of the Spark session.
+
+        A statement that conflicts is retried on the latest version (`dml.retries`).
+
+        Args:
+            text: One statement: SELECT, INSERT, UPDATE, DELETE, MERGE, COPY, CREATE, ALTER, DROP, TRUNCATE or EXPLAIN.
+            params: Values for `$1`, `$2`, … (a sequence) or `:name` (a mapping).
+
+        Returns:
+            A DataFrame for a query or RETURNING, a CommitResult for a change of one table, else None.
+
+        Raises:
+            ValidationError: The statement is not valid; the message names the position.
+            UnsupportedFeature: The statement uses syntax that is not supported.
+            CommitConflict: The statement still conflicts after all retries.
+        """
         return retry_on_conflict(lambda: self._run(text, params), self.retries)
 
     def retries(self, conflict: CommitConflict) -> int:
-        """How often a statement is run again that met others on a table."""
+        """Return how often a statement is retried after a conflict on a table."""
         try:
             metadata = metadata_of(self.store.state(str(conflict.table_id)))
             return int(self.writer.config_of(metadata)["dml.retries"])
@@ -249,12 +320,31 @@ class Lake:
         return CommitResult(version, str(tx.id), result.metrics)
 
     def begin(self, **options: Any) -> Transaction:
-        """A transaction over any tables of the lake; the options are those of `Transaction`."""
+        """Begin a transaction over any tables of the lake.
+
+        Args:
+            options: `isolation`, `timeout`, `max_tables`, `max_files_per_table`, `author`, `message`,
+                `app=(application id, version)`; see `MultiTableTransaction`.
+
+        Returns:
+            A `Transaction`: in a `with` statement it commits on clean exit and rolls back on an exception.
+        """
         return Transaction(self, _lake_of, **options)
 
     def run(self, work: Callable[[Transaction], T], retries: int = 3, **options: Any) -> T:
-        """Run a function as a transaction, which it is given, and commit; if others changed the same meanwhile, again
-        on what is there then. What the function returned; the options are those of `begin`."""
+        """Run a function in a transaction and commit; after a conflict, run it again on the latest versions.
+
+        Args:
+            work: Called with the transaction.
+            retries: How often to retry after a conflict.
+            options: The options of `begin`.
+
+        Returns:
+            The result of `work`.
+
+        Raises:
+            CommitConflict: The transaction still conflicts after all retries.
+        """
 
         def attempt() -> T:
             with self.begin(**options) as tx:
@@ -263,11 +353,28 @@ class Lake:
         return retry_on_conflict(attempt, lambda _: retries)
 
     def transactions(self, limit: int | None = None) -> list[TransactionInfo]:
-        """What was committed to more than one table, newest first."""
+        """Return the transactions that committed to several tables, newest first.
+
+        Args:
+            limit: Return at most this many.
+
+        Returns:
+            One `TransactionInfo` per transaction.
+        """
         return self.store.transactions(limit)
 
     def transaction(self, txn_id: str) -> TransactionInfo:
-        """What a transaction committed, to one table or to many."""
+        """Return what a transaction committed, to one table or to several.
+
+        Args:
+            txn_id: The id, as history shows it.
+
+        Returns:
+            The tables and versions of the transaction.
+
+        Raises:
+            UsageError: No transaction with this id was committed.
+        """
         try:
             found = self.store.transaction(uuid.UUID(txn_id))
         except ValueError:
@@ -277,7 +384,17 @@ class Lake:
         return found
 
     def snapshot(self, timestamp: Moment | None = None) -> LakeSnapshot:
-        """One consistent point over all tables: now, or at a moment."""
+        """Return one consistent point in time over all tables.
+
+        Args:
+            timestamp: A datetime, or ISO text (UTC without a zone); now by default.
+
+        Returns:
+            A `LakeSnapshot`, whose reads use exactly these versions.
+
+        Raises:
+            UsageError: The timestamp is not valid.
+        """
         infos = self.tables()
         versions = {info.name: info.version for info in infos}
         if timestamp is not None:
@@ -285,50 +402,20 @@ class Lake:
         return LakeSnapshot(self, versions, {info.name: info.id for info in infos})
 
 
-@dataclass(frozen=True, slots=True)
-class LakeSnapshot:
-    """The versions of all tables at one moment, and reads at exactly these."""
-
-    lake: Lake
-    versions: Mapping[str, int]
-    ids: Mapping[str, str]
-
-    def files(self, name: str, where: str | None = None) -> pa.Table:
-        """The files of one table in this snapshot."""
-        table, version = self._table(name)
-        return table.files(where, version=version)
-
-    def arrow(self, name: str, where: str | None = None, columns: Sequence[str] | None = None) -> pa.Table:
-        """The rows of one table in this snapshot, as `Table.arrow` gives them."""
-        table, version = self._table(name)
-        return table.arrow(version, where=where, columns=columns)
-
-    def batches(
-        self, name: str, where: str | None = None, columns: Sequence[str] | None = None
-    ) -> pa.RecordBatchReader:
-        """The rows of one table in this snapshot, as `Table.batches` gives them."""
-        table, version = self._table(name)
-        return table.batches(version, where=where, columns=columns)
-
-    def df(self, name: str, where: str | None = None) -> DataFrame:
-        """The rows of one table in this snapshot, as a Spark DataFrame."""
-        table, version = self._table(name)
-        return table.df(version, where=where)
-
-    def _table(self, name: str) -> tuple[Table, int]:
-        full = ".".join(split_name(name))
-        if full not in self.versions or full not in self.ids:
-            raise ValidationError(f"table {full} is not part of this snapshot", table=full)
-        return Table(self.lake, self.ids[full], full), self.versions[full]
-
-
 def begin(**options: Any) -> Transaction:
-    """A transaction whose tables are named by deltasql:// URIs alone."""
+    """Begin a transaction whose tables are named by deltasql:// URIs alone.
+
+    Args:
+        options: The options of `Lake.begin`.
+
+    Returns:
+        A `Transaction`. The first URI opens its lake, which is closed when the transaction ends.
+    """
     return Transaction(None, _lake_of, **options)
 
 
 def _lake_of(uri: str) -> Lake:
-    """The lake of a table's URI."""
+    """Open the lake of a table URI."""
     target = parse_table_uri(uri)
     return Lake(Address(target.kind, target.dsn, target.path), Config())
 

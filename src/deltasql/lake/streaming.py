@@ -1,4 +1,4 @@
-"""Streams that feed several tables: each batch is one transaction, which knows whether it was committed before."""
+"""Streams that write to several tables: each batch is one transaction, committed exactly once."""
 
 from __future__ import annotations
 
@@ -22,12 +22,22 @@ Work = Callable[[Transaction, Any], None]
 def stream_to(
     lake: Lake, query_name: str, tables: Mapping[str, Rows | None] | Work
 ) -> Callable[[DataFrame, int], None]:
-    """What `writeStream.foreachBatch` is to call. Each batch goes to all tables in one transaction: `tables` says for
-    each what rows it gets of a batch (None for all of it), or is a function of the transaction and the batch that does
-    whatever is to be done.
+    """Return a function for `writeStream.foreachBatch` that writes each batch to several tables in one transaction.
 
-    A batch that was committed before is not committed again: the tables keep the name of the query and the number of
-    the batch. So a stream that begins anew, with another checkpoint, needs another name.
+    The tables record the query name and the batch number, so a batch that was committed before is skipped. A stream
+    that starts with a new checkpoint needs a new name.
+
+    Args:
+        lake: The lake.
+        query_name: The name under which the tables record batches.
+        tables: For each table a function from the batch to its rows (None for the whole batch), or one function of the
+            transaction and the batch that does all the work.
+
+    Returns:
+        The function to pass to `foreachBatch`.
+
+    Raises:
+        UsageError: The name or the tables are missing.
     """
     if not query_name or not isinstance(query_name, str):
         raise UsageError(f"a stream is known by a name of its own, got {query_name!r}", value=query_name)
@@ -37,7 +47,7 @@ def stream_to(
 
 
 class _Feed:
-    """Takes batches. It pickles, for a process that is not this one, and opens the lake there."""
+    """Writes batches. It can be pickled; another process opens the lake again."""
 
     def __init__(self, lake: Lake, query_name: str, tables: Mapping[str, Rows | None] | Work) -> None:
         self._lake: Lake | None = lake
@@ -75,7 +85,7 @@ class _Feed:
             kept.unpersist()
 
     def _is_done(self, lake: Lake, batch_id: int) -> bool:
-        """Do all tables have it? The commit would find out as well, but after all the work."""
+        """Return whether all tables have the batch. The commit checks this as well, but after all the work."""
         if callable(self._tables):
             return False
         versions = [lake.store.txn_version(lake.table(name).state(), self._name) for name in self._tables]

@@ -5,81 +5,43 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
 from deltasql.engines.arrow.read.scan import scan
 from deltasql.engines.arrow.write.input_rows import is_spark_frame
 from deltasql.errors import MirrorFailure, TableExists, UsageError
+from deltasql.lake.access import LakeAccess, TableHandle
 from deltasql.lake.merge import Merge
+from deltasql.lake.savepoint import Savepoint
 from deltasql.operations import change_builders
 from deltasql.operations.change_builders import ChangeBuilder, SourceFrames
 from deltasql.operations.commit import MultiTableTransaction
 from deltasql.operations.dml import Outcome
-from deltasql.operations.staging import StagingPoint
 from deltasql.operations.write import WriteOptions
 from deltasql.protocol.actions import Action, Cdc
 from deltasql.protocol.table_changes import Changes, Reads, TableState
 
 if TYPE_CHECKING:
-    from deltasql.engines.spark.spark_types import DataFrame, SparkSession
-    from deltasql.operations.dml import RowChanger
-    from deltasql.operations.write import TableWriter
+    from deltasql.engines.spark.spark_types import DataFrame
     from deltasql.sql.parse import Parsed
     from deltasql.sql.runner import Result
-    from deltasql.sql.statement_session import TransactionSession
-    from deltasql.store import Snapshot, Store
 
 URI = "deltasql://"
 """What the address of a table begins with."""
 Params = Sequence[Any] | Mapping[str, Any] | None
 
 
-class LakeAccess(Protocol):
-    """What a transaction asks of its lake."""
-
-    store: Store
-    writer: TableWriter
-    changer: RowChanger
-    storage_options: dict[str, str]
-
-    @property
-    def spark(self) -> SparkSession:
-        """The Spark session."""
-
-    def frame_of(self, snapshot: Snapshot, where: str | None = None) -> DataFrame:
-        """The rows of a snapshot."""
-
-    def statement_session(self, txn: MultiTableTransaction, drop: Callable[[str], None] | None) -> TransactionSession:
-        """Where statements find tables."""
-
-    @property
-    def stage_table(self) -> Callable[..., TableState]:
-        """Creates a table in a transaction."""
-
-    def local_name(self, name: str) -> str:
-        """The name that a table has in there."""
-
-    def close(self) -> None:
-        """Give connections back."""
-
-
-class TableHandle(Protocol):
-    """A table of a lake."""
-
-    id: str
-    name: str
-
-    @property
-    def lake(self) -> LakeAccess:
-        """Where it is."""
-
-
 class Transaction:
-    """Changes to many tables that commit together. In a `with` statement: commit on clean exit, else roll back.
+    """Changes to many tables that commit together.
 
-    All tables are read as they were when the transaction began, with what it staged itself.
+    In a `with` statement, the transaction commits on clean exit and rolls back on an exception. All tables are read as
+    they were when the transaction began, with the changes that it has staged.
+
+    Attributes:
+        versions: The version of each changed table, once committed.
+        mirror: The tables that committed but are not published yet, with the failure; the reconciler retries them.
     """
 
     def __init__(self, lake: LakeAccess | None, open_lake: Callable[[str], LakeAccess], **options: Any) -> None:
@@ -103,21 +65,46 @@ class Transaction:
 
     @property
     def token(self) -> str:
-        """A text for the names of files that this transaction writes: a file that carries it is known to be new, so
-        adding it needs no look-up. Empty until the first table names the database."""
+        """A text for the names of files that this transaction writes; empty until the first table names the database.
+
+        A file name that carries it proves that the file is new, so that adding it needs no look-up.
+        """
         return self._txn.token if self._txn else ""
 
     # --- Reading
 
     def df(self, table: str | TableHandle, where: str | None = None) -> DataFrame:
-        """The rows of a table as a Spark DataFrame, as this transaction sees them."""
+        """Return the rows of a table as this transaction sees them, as a Spark DataFrame.
+
+        Args:
+            table: A name, a `Table` or a deltasql:// URI.
+            where: A condition in Spark SQL.
+
+        Returns:
+            A DataFrame of `lake.spark`.
+
+        Raises:
+            TableNotFound: There is no such table, or it was created after the transaction began.
+        """
         txn, lake = self._begun(table)
         return lake.frame_of(txn.snapshot(self._state(table), where), where)
 
     def arrow(
         self, table: str | TableHandle, where: str | None = None, columns: Sequence[str] | None = None
     ) -> pa.Table:
-        """The rows of a table without Spark, as this transaction sees them."""
+        """Return the rows of a table as this transaction sees them, read without Spark.
+
+        Args:
+            table: A name, a `Table` or a deltasql:// URI.
+            where: A condition in Spark SQL.
+            columns: Read only these columns.
+
+        Returns:
+            A pyarrow.Table.
+
+        Raises:
+            TableNotFound: There is no such table, or it was created after the transaction began.
+        """
         txn, lake = self._begun(table)
         return scan(txn.snapshot(self._state(table), where), lake.storage_options, columns).table()
 
@@ -131,7 +118,18 @@ class Transaction:
         *,
         reads: Reads | None = None,
     ) -> None:
-        """Stage actions by hand. The table is a name, a Table or a deltasql:// URI."""
+        """Stage actions by hand.
+
+        Args:
+            table: A name, a `Table` or a deltasql:// URI.
+            actions: Any actions of the Delta protocol.
+            expected_version: Commit exactly this version or raise `VersionConflict`.
+            reads: What was read of the table, for the conflict check.
+
+        Raises:
+            TableNotFound: There is no such table.
+            ValidationError: An action is not valid.
+        """
         txn, lake = self._begun(table)
         state = self._state(table)
         given: Any = list(actions) if isinstance(actions, Iterable) else actions
@@ -140,8 +138,7 @@ class Transaction:
         self._name(table, state)
 
     def _feed_of(self, txn: MultiTableTransaction, lake: LakeAccess, state: TableState, given: Changes) -> list[Cdc]:
-        """What a table's change data feed has to tell besides, once one of several statements is told by files of
-        changes."""
+        """Return the change files that the change data feed needs besides the staged actions."""
         if not txn.staged(state).cdc and not (given.cdc and txn.staged(state).num_files):
             return []
         adds = [add for add in given.adds if add.data_change]
@@ -150,8 +147,22 @@ class Transaction:
         return [one for one in told if one not in given.cdc]
 
     def write(self, table: str | TableHandle, df: Any, mode: str = "append", **options: Any) -> Mapping[str, str]:
-        """Write rows to a table: appended, or with mode="overwrite" in place of others. The options are those of
-        `Table.append` and `Table.overwrite`. What was done, in numbers."""
+        """Write rows to a table.
+
+        Args:
+            table: A name, a `Table` or a deltasql:// URI.
+            df: The rows, as in `Table.append`.
+            mode: "append" or "overwrite".
+            options: The options of `Table.append` and `Table.overwrite`.
+
+        Returns:
+            The metrics of the write.
+
+        Raises:
+            UsageError: Options exclude each other.
+            ValidationError: The rows do not fit the schema.
+            ConstraintViolation: A row violates a constraint; nothing of this write is staged.
+        """
         return self._write(table, df, WriteOptions(mode, **options))
 
     def _write(self, table: str | TableHandle, rows: Any, options: WriteOptions) -> Mapping[str, str]:
@@ -163,7 +174,16 @@ class Transaction:
         return metrics
 
     def insert(self, table: str | TableHandle, data: Any, returning: Any = None) -> Any:
-        """`Table.insert` as part of this transaction: the rows that came in, or the metrics."""
+        """Insert rows, as `Table.insert` does.
+
+        Args:
+            table: A name, a `Table` or a deltasql:// URI.
+            data: The rows.
+            returning: Columns or Spark SQL texts to return.
+
+        Returns:
+            The metrics; with `returning`, a DataFrame of the inserted rows.
+        """
         if returning is None:
             return self._write(table, data, WriteOptions(assign=is_spark_frame(data)))
         return self._change(table, change_builders.insert(data, returning))
@@ -176,15 +196,45 @@ class Transaction:
         source: Any = None,
         returning: Any = None,
     ) -> Any:
-        """`Table.update` as part of this transaction: the new rows, or the metrics."""
+        """Update rows, as `Table.update` does, without a retry.
+
+        Args:
+            table: A name, a `Table` or a deltasql:// URI.
+            values: New values by column name.
+            where: Update only the rows for which this is true.
+            source: Rows to update from.
+            returning: Columns or Spark SQL texts to return.
+
+        Returns:
+            The metrics; with `returning`, a DataFrame of the new rows.
+        """
         return self._change(table, change_builders.update(values, where, source, returning))
 
     def delete(self, table: str | TableHandle, where: Any = None, source: Any = None, returning: Any = None) -> Any:
-        """`Table.delete` as part of this transaction: the rows that went, or the metrics."""
+        """Delete rows, as `Table.delete` does, without a retry.
+
+        Args:
+            table: A name, a `Table` or a deltasql:// URI.
+            where: Delete only the rows for which this is true.
+            source: Rows to join with.
+            returning: Columns or Spark SQL texts to return.
+
+        Returns:
+            The metrics; with `returning`, a DataFrame of the deleted rows.
+        """
         return self._change(table, change_builders.delete(where, source, returning))
 
     def merge(self, table: str | TableHandle, source: Any, on: Any) -> Merge:
-        """`Table.merge` as part of this transaction; `execute` gives what became of the rows, or the metrics."""
+        """Begin a merge, as `Table.merge` does.
+
+        Args:
+            table: A name, a `Table` or a deltasql:// URI.
+            source: The source rows.
+            on: The condition that matches source rows with table rows.
+
+        Returns:
+            A `Merge`; its `execute` returns the metrics, or a DataFrame with `returning`.
+        """
         return Merge(source, on, lambda build: self._change(table, build))
 
     def _change(self, table: str | TableHandle, build: ChangeBuilder) -> Any:
@@ -192,7 +242,7 @@ class Transaction:
         return outcome.metrics if outcome.returned is None else outcome.returned
 
     def change(self, table: str | TableHandle, build: ChangeBuilder) -> Outcome:
-        """Change rows of a table."""
+        """Stage a change of rows."""
         txn, lake = self._begun(table)
         state = self._state(table)
         sources = SourceFrames(lambda: lake.spark, self.df)  # tables as this transaction sees them
@@ -203,8 +253,17 @@ class Transaction:
         return outcome
 
     def create_table(self, name: str, schema: Any = None, **options: Any) -> None:
-        """Create a table as part of this transaction, which can fill it and read it at once; the options are those of
-        `Lake.create_table`."""
+        """Create a table as part of this transaction, which can write and read it at once.
+
+        Args:
+            name: `table` or `namespace.table`.
+            schema: DDL text, a pyarrow.Schema or a Spark StructType.
+            options: The options of `Lake.create_table`.
+
+        Raises:
+            TableExists: The name is taken.
+            ValidationError: The schema, a property or a constraint is not valid.
+        """
         txn, lake = self._begun(name)
         if (there := txn.find_or_none(lake.local_name(name))) is not None:
             raise TableExists(there.name)
@@ -213,14 +272,25 @@ class Transaction:
         self._name(name, state)
 
     def sql(self, text: str, params: Params = None) -> Any:
-        """Run a statement as part of this transaction: a DataFrame of what it selects or returns, else its metrics."""
+        """Run a SQL statement as part of this transaction.
+
+        Args:
+            text: One statement, as in `Lake.sql`; DROP TABLE is not allowed.
+            params: Values for `$1`, `$2`, … (a sequence) or `:name` (a mapping).
+
+        Returns:
+            A DataFrame for a query or RETURNING, else the metrics.
+
+        Raises:
+            ValidationError: The statement is not valid; the message names the position.
+        """
         from deltasql.sql.parse import parse
 
         result = self.run(parse(text, params))
         return result.metrics if result.frame is None else result.frame
 
     def run(self, parsed: Parsed, drop: Callable[[str], None] | None = None) -> Result:
-        """Run a statement that was parsed; `drop` takes tables out of the lake at once."""
+        """Run a parsed statement; `drop` removes tables from the lake at once."""
         from deltasql.sql.runner import Runner
 
         txn, lake = self._with_lake()
@@ -235,8 +305,11 @@ class Transaction:
 
     @contextmanager
     def savepoint(self) -> Iterator[Savepoint]:
-        """What is done in the `with` statement is done as a whole: an exception takes it back, and goes on its way. The
-        transaction can go on."""
+        """Make the changes in a `with` statement all or nothing: an exception takes them back and propagates.
+
+        Returns:
+            A context manager that gives a `Savepoint`. The transaction can go on after an exception.
+        """
         txn, _ = self._with_lake()
         point = Savepoint(txn, txn.staging_point())
         try:
@@ -247,7 +320,7 @@ class Transaction:
 
     @contextmanager
     def _all_or_nothing(self, txn: MultiTableTransaction) -> Iterator[None]:
-        """A statement that fails leaves nothing staged of itself."""
+        """Unstage everything that a failing statement staged."""
         mark = txn.staging_point()
         try:
             yield
@@ -297,7 +370,16 @@ class Transaction:
     # --- The end
 
     def commit(self) -> dict[str, int]:
-        """Commit every staged table, or none: {table: version}, as `versions` keeps it."""
+        """Commit every staged table, or none.
+
+        Returns:
+            The version of each changed table, by the name that the transaction was given.
+
+        Raises:
+            CommitConflict: Another commit got in between; nothing landed.
+            ValidationError: The staged actions are not a valid commit; nothing landed.
+            CommitOutcomeUnknown: The commit may have landed.
+        """
         try:
             if self._txn is not None:
                 self._commit(self._txn)
@@ -342,15 +424,3 @@ class Transaction:
                 self._txn.rollback()
         finally:
             self._release()
-
-
-class Savepoint:
-    """A moment of a transaction to come back to."""
-
-    def __init__(self, txn: MultiTableTransaction, mark: StagingPoint) -> None:
-        self._txn, self._mark = txn, mark
-
-    def rollback(self) -> None:
-        """Take back what was done since, as often as wanted."""
-        self._txn.check_open()
-        self._txn.return_to(self._mark)

@@ -1,0 +1,56 @@
+"""The parts of a lake and of a table that a transaction uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from deltasql.operations.commit import MultiTableTransaction
+from deltasql.protocol.table_changes import TableState
+
+if TYPE_CHECKING:
+    from deltasql.engines.spark.spark_types import DataFrame, SparkSession
+    from deltasql.operations.dml import RowChanger
+    from deltasql.operations.write import TableWriter
+    from deltasql.sql.statement_session import TransactionSession
+    from deltasql.store import Snapshot, Store
+
+
+class LakeAccess(Protocol):
+    """What a transaction needs of its lake."""
+
+    store: Store
+    writer: TableWriter
+    changer: RowChanger
+    storage_options: dict[str, str]
+
+    @property
+    def spark(self) -> SparkSession:
+        """The Spark session."""
+
+    def frame_of(self, snapshot: Snapshot, where: str | None = None) -> DataFrame:
+        """Return the rows of a snapshot as a Spark DataFrame."""
+
+    def statement_session(self, txn: MultiTableTransaction, drop: Callable[[str], None] | None) -> TransactionSession:
+        """Return the context in which SQL statements find tables."""
+
+    @property
+    def stage_table(self) -> Callable[..., TableState]:
+        """Stage a new table."""
+
+    def local_name(self, name: str) -> str:
+        """Return a table's name in this lake."""
+
+    def close(self) -> None:
+        """Close the connections."""
+
+
+class TableHandle(Protocol):
+    """A table of a lake."""
+
+    id: str
+    name: str
+
+    @property
+    def lake(self) -> LakeAccess:
+        """The lake that the table belongs to."""
