@@ -62,7 +62,7 @@ def test_optimize(make_table: Make, run: Callable[..., str]) -> None:
     assert run("optimize", table.name).startswith(f"{table.name}: 3 files (")
     assert "no files worth rewriting" in run("optimize", table.name, "--where", "id > 0")
     assert json.loads(run("optimize", table.name, "--target-size", "1MiB", "--json"))["version"] == 4
-    assert "target_size is a size such as" in run("optimize", table.name, "--target-size", "big", ok=False)
+    assert "target_size must be a size such as" in run("optimize", table.name, "--target-size", "big", ok=False)
 
 
 def test_listings(lake: deltasql.Lake, make_table: Make, run: Callable[..., str]) -> None:

@@ -574,7 +574,7 @@ def test_a_stream_into_two_tables(lake: deltasql.Lake, pair: Pair, spark_session
     assert sorted(b.arrow()["id"].to_pylist()) == [1, 2, 3, 11, 20, 20, 21, 30]
     assert (a.version, b.version) == (6, 4)
     assert data_files(b) - before == live_files(b) - before, "what the second run wrote is gone"
-    with pytest.raises(deltasql.UsageError, match="feeds no table"):
+    with pytest.raises(deltasql.UsageError, match="tables is empty"):
         deltasql.stream_to(lake, "feed", {})
     with pytest.raises(deltasql.UsageError, match="name of its own"):
         deltasql.stream_to(lake, "", {a.name: None})

@@ -223,7 +223,7 @@ def test_what_is_refused(make_table: Make) -> None:
     table = make_table(schema="id BIGINT, part STRING")
     with pytest.raises(deltasql.UnsupportedFeature, match="zorder_by"):
         table.optimize(zorder_by=["id"])
-    with pytest.raises(deltasql.UsageError, match="target_size is a size such as 128MiB"):
+    with pytest.raises(deltasql.UsageError, match="target_size must be a size such as 128MiB"):
         table.optimize(target_size="large")
     with pytest.raises(deltasql.ValidationError, match="nope"):
         table.optimize(where="nope = 1")

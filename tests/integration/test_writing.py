@@ -415,7 +415,7 @@ class TestCreateAs:
             lake.table(f"{namespace}.t")
 
     def test_neither(self, lake: deltasql.Lake, namespace: str) -> None:
-        with pytest.raises(deltasql.UsageError, match="give a schema, or rows"):
+        with pytest.raises(deltasql.UsageError, match="a schema is missing"):
             lake.create_table(f"{namespace}.t")
 
 

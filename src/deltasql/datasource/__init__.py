@@ -1,4 +1,4 @@
-"""`format("deltasql")`: a lake's tables for sessions that know nothing else of deltasql."""
+"""`format("deltasql")`: tables of a lake for Spark's own reader and writer API."""
 
 from __future__ import annotations
 
@@ -16,7 +16,14 @@ def register(
     config: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> None:
-    """Let a session read and write the tables of a lake by `format("deltasql")`, in batches and as streams."""
+    """Register `format("deltasql")` on a Spark session, for batches and streams.
+
+    Args:
+        spark: The session.
+        url: The lake, as in `connect`. Executors do not need access to the database.
+        config: Configuration keys and values.
+        storage_options: Options of the object store.
+    """
     from deltasql.datasource.source import TableSource
     from deltasql.datasource.tasks import LakeAddress
 

@@ -1,4 +1,4 @@
-"""What Spark asks a stream for at a time. Before 4.2 it asks for everything, and has no words for less."""
+"""Read limits of streams, with stand-ins for PySpark before 4.2, which always reads everything."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ except ImportError:
     LIMITS = False
 
     class ReadLimit:  # type: ignore[no-redef]
-        """Stands for Spark's own, as the others do."""
+        """Stand-in for the class of PySpark 4.2."""
 
     class ReadAllAvailable(ReadLimit):  # type: ignore[no-redef]
-        """All there is."""
+        """Stand-in: read everything."""
 
     class ReadMaxFiles(ReadLimit):  # type: ignore[no-redef]
-        """Never asked for."""
+        """Stand-in that is never used."""
 
         max_files = 0
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """Spark notes by itself where a stream ends for now."""
+        """Stand-in: older releases record by themselves where a stream ends."""
 else:
     LIMITS = True
 

@@ -1,4 +1,4 @@
-"""What the options of reads say."""
+"""The options of reads."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections.abc import Mapping
 
 from deltasql.errors import UsageError
 
-_MOMENTS = {"startingtimestamp": "startingVersion", "endingtimestamp": "endingVersion"}
+_TIMESTAMPS = {"startingtimestamp": "startingVersion", "endingtimestamp": "endingVersion"}
 
 
 def reads_changes(given: Mapping[str, str]) -> bool:
-    """Are changes asked for, not rows? Names of options are in lower case."""
+    """Return whether the options ask for the change data feed. Option names are in lower case."""
     return any(given.get(name, "false").lower() == "true" for name in ("readchangefeed", "readchangedata"))
 
 
-def refuse_moments(table: str, given: Mapping[str, str]) -> None:
-    """Changes are asked for by versions."""
-    for name, instead in _MOMENTS.items():
+def reject_timestamps(table: str, given: Mapping[str, str]) -> None:
+    """Reject options that select changes by timestamp."""
+    for name, instead in _TIMESTAMPS.items():
         if name in given:
             raise UsageError(
-                f"table {table}: this release of deltasql takes no {instead.replace('Version', 'Timestamp')}: give "
-                f"{instead}, as the table's history tells it",
+                f"table {table}: {instead.replace('Version', 'Timestamp')} is not supported by this release: "
+                f"use {instead}; `history` shows the versions",
                 table=table,
                 value=given[name],
             )

@@ -1,10 +1,10 @@
 """`spark.read.format("deltasql")`, `df.write.format("deltasql")` and their streams, as a Python data source.
 
-The convenience, not the scan engine: rows pass through Python's workers, Spark hands down neither columns nor filters.
-`Table.df` and `Table.append` are faster, and check what only Spark can evaluate.
+This is a convenience, not the scan engine: rows pass through Python workers, and Spark pushes down neither columns nor
+filters. `Table.df` and `Table.append` are faster, and evaluate constraints that need Spark.
 
-Spark plans, reads, writes and commits in processes of its own: each opens the lake for itself, and what they share is
-pickled. A task reads or writes files without the database.
+Spark plans, reads, writes and commits in separate processes. Each opens the lake by itself, and shared values are
+pickled. Tasks read and write files without the database.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from deltasql.datasource.read_options import reads_changes, refuse_moments
+from deltasql.datasource.read_options import reads_changes, reject_timestamps
 from deltasql.datasource.source_writer import BatchWriter, StreamWriter
 from deltasql.datasource.stream_reader import StreamReader
 from deltasql.datasource.tasks import FilesPartition, LakeAddress, read_files, tasks_of
@@ -45,7 +45,7 @@ class TableSource(DataSource):
     def _table(self) -> str:
         table = self.options.get("path") or self.options.get("table")
         if not table:
-            raise UsageError('name the table, as in spark.read.format("deltasql").load("shop.orders")')
+            raise UsageError('the table is missing: name it as in spark.read.format("deltasql").load("shop.orders")')
         return str(table)
 
     def _version(self) -> dict[str, Any]:
@@ -55,7 +55,7 @@ class TableSource(DataSource):
     def _whole_number(self, option: str) -> int | None:
         given = self.options.get(option)
         if given is not None and not given.isdigit():
-            raise UsageError(f"{option} is a whole number, got {given!r}", value=given)
+            raise UsageError(f"{option} must be an integer from 0, got {given!r}", value=given)
         return None if given is None else int(given)
 
     def _snapshot(self) -> Snapshot:
@@ -70,18 +70,18 @@ class TableSource(DataSource):
         return reads_changes(self._given())
 
     def _check_batch(self) -> None:
-        """Refuse options that would be left out: there would be other rows than were asked for."""
+        """Reject options that have no effect on this kind of read."""
         given, changes = self._given(), self._reads_changes()
-        refuse_moments(self._table(), given)
+        reject_timestamps(self._table(), given)
         for option in ("versionAsOf", "timestampAsOf") if changes else ("startingVersion", "endingVersion"):
             if option.lower() in given:
-                why = "is of a table, not of its changes" if changes else "is of changes: set readChangeFeed to true"
-                raise UsageError(f"table {self._table()}: the option {option} {why}", value=given[option.lower()])
+                why = "does not apply to the change data feed" if changes else "needs readChangeFeed=true"
+                raise UsageError(f"table {self._table()}: option {option} {why}", value=given[option.lower()])
 
     def _changes(self) -> list[Snapshot]:
         first = self._whole_number("startingVersion")
         if first is None:
-            raise UsageError("say from which version on changes are read: option startingVersion")
+            raise UsageError("option startingVersion is missing: the first version to read changes of")
         with self.address.open() as lake:
             state = lake.table(self._table()).state()
             last = self._whole_number("endingVersion")
@@ -107,7 +107,7 @@ class TableSource(DataSource):
 
 
 def spark_schema(schema_string: str) -> StructType:
-    """A table's columns as Spark knows them."""
+    """Return the columns of a table as a Spark type."""
     return StructType.fromJson(json.loads(schema_string))
 
 

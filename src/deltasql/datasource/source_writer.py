@@ -1,4 +1,4 @@
-"""Writing by `format("deltasql")`: tasks write files, one process commits them."""
+"""Write with `format("deltasql")`: tasks write files, one process commits them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TaskFiles(WriterCommitMessage):
 
 @dataclass(frozen=True, slots=True)
 class _Write:
-    """A write as its tasks and its commit know it."""
+    """A planned write, shared by its tasks and its commit."""
 
     address: LakeAddress
     plan: WritePlan
@@ -40,15 +40,15 @@ class _Write:
     def of(
         cls, address: LakeAddress, table: str, schema: StructType, options: Mapping[str, str], *, overwrite: bool
     ) -> _Write:
-        wanted = _options(options, overwrite=overwrite)
+        write_options = _options(options, overwrite=overwrite)
         with address.open() as lake:
             txn = MultiTableTransaction(lake.store)
-            plan = lake.writer.plan(txn, lake.table(table).state(), schema.jsonValue(), wanted)
+            plan = lake.writer.plan(txn, lake.table(table).state(), schema.jsonValue(), write_options)
             if plan.checks() is None:
                 txn.rollback()
                 raise UnsupportedFeature(
-                    f"table {plan.state.name} has constraints, defaults or generated columns that Spark has to "
-                    f'evaluate, which format("deltasql") cannot ask of it: use '
+                    f"table {plan.state.name} has constraints, defaults or generated columns that only Spark can "
+                    f'evaluate, which format("deltasql") does not support: use '
                     f"lake.table({plan.state.name!r}).append(df)",
                     table=plan.state.name,
                 )
@@ -57,7 +57,7 @@ class _Write:
     def run(self, batches: Iterator[pa.RecordBatch]) -> TaskFiles:
         checks = self.plan.checks()
         if checks is None:
-            raise AssertionError("a write without checks of its own was refused when it was planned")
+            raise AssertionError("a plan without checks is rejected earlier")
         return TaskFiles(tuple(write_arrow(self.plan, checks, batches)))
 
 
@@ -123,7 +123,7 @@ def _discard(lake: Lake, write: _Write, adds: list[Add]) -> None:
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Each batch is a commit that says which batch it is: one that was committed before is not committed again."""
+    """Commits each batch under its number, so that a batch is committed once."""
 
     def __init__(self, write: _Write, app_id: str) -> None:
         self._write = write
@@ -135,8 +135,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     ) -> StreamWriter:
         if overwrite:
             raise UsageError(
-                f"table {table}: a stream in complete mode overwrites the table with each batch: "
-                f"use foreachBatch with Table.overwrite",
+                f"table {table}: output mode complete is not supported: use foreachBatch with Table.overwrite",
                 table=table,
             )
         return cls(_Write.of(address, table, schema, options, overwrite=False), _app_id(options, table))
@@ -150,10 +149,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
             state = lake.store.state(write.plan.state.table_id)
             if state.metadata != write.plan.shape.metadata and not write.plan.shape.is_new:
                 raise ValidationError(
-                    f"table {state.name}: its schema or properties changed while the stream ran: start it again",
+                    f"table {state.name}: the schema or properties changed while the stream ran: restart the stream",
                     table=state.name,
                 )
-            lake.store.begin_write(write.txn_id, state)  # this stream goes on: its files are still known
+            lake.store.begin_write(write.txn_id, state)  # keeps the registration of a long stream fresh
             txn = MultiTableTransaction(lake.store, app=(self._app_id, batchId))
             _commit(lake, txn, replace(write.plan, state=state), _adds(messages))
 
@@ -165,21 +164,21 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def _app_id(options: Mapping[str, str], table: str) -> str:
-    """What tells this stream from all others: the name it is given, or the query's id, which its checkpoint has."""
+    """Return the id of the stream: the option txnAppId, or the query id that the checkpoint stores."""
     lower = {key.lower(): value for key, value in options.items()}
     if lower.get("txnappid"):
         return lower["txnappid"]
-    place = lower.get("checkpointlocation")
+    checkpoint = lower.get("checkpointlocation")
     found = None
-    if place:
+    if checkpoint:
         try:
-            found = Directory(place, {}).get("metadata")
+            found = Directory(checkpoint, {}).get("metadata")
         except StorageError:
             found = None
     if found:
         return str(msgspec.json.decode(found)["id"])
     raise UsageError(
-        f"table {table}: a stream needs a name to be written exactly once: give it an option txnAppId, or a "
-        f"checkpointLocation that this process can read",
+        f"table {table}: writing exactly once needs the option txnAppId, or a checkpointLocation that this "
+        f"process can read",
         table=table,
     )

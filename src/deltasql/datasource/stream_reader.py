@@ -1,7 +1,7 @@
-"""Reading a table as a stream: the rows that it has, then those of each commit, so many files at a time.
+"""Read a table as a stream: first its rows, then the rows of each commit, a limited number of files at a time.
 
-An offset says what comes next: `version` and `index`, the next file of it. With `snapshot` the files are those that the
-table has at the version, without it those that the version adds.
+An offset names the next file: `version` and `index`. With `snapshot`, the index counts the live files of the version;
+without it, the files that the version adds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from deltasql.datasource.read_limits import (
     ReadMaxFiles,
     SupportsTriggerAvailableNow,
 )
-from deltasql.datasource.read_options import reads_changes, refuse_moments
+from deltasql.datasource.read_options import reads_changes, reject_timestamps
 from deltasql.datasource.tasks import FilesPartition, LakeAddress, read_files, tasks_of
 from deltasql.engines.arrow.read.change_feed_scan import (
     ChangeFile,
@@ -45,15 +45,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, address: LakeAddress, table: str, options: Mapping[str, str]) -> None:
         given = {key.lower(): value for key, value in options.items()}
-        refuse_moments(table, given)
+        reject_timestamps(table, given)
         self._address = address
         self._table = table
         self._starting = given.get("startingversion")
         self._skip_changes = given.get("skipchangecommits", "false").lower() == "true"
-        self._most = _positive(given.get("maxfilespertrigger"), table)
+        self._max_files = _positive(given.get("maxfilespertrigger"), table)
         self._feed = reads_changes(given)
-        if self._most and not LIMITS:
-            raise UsageError(f"table {table}: maxFilesPerTrigger needs Spark 4.2: update it, or leave the option out")
+        if self._max_files and not LIMITS:
+            raise UsageError(f"table {table}: maxFilesPerTrigger needs PySpark 4.2: update PySpark, or omit the option")
         self._last: int | None = None
         self._planner: _Planner | None = None
 
@@ -74,7 +74,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return _at(head + 1)
         if not self._starting.isdigit() or int(self._starting) > head + 1:
             raise UsageError(
-                f"table {self._table}: startingVersion is 'latest' or a version from 0 to {head + 1}, got "
+                f"table {self._table}: startingVersion must be 'latest' or a version from 0 to {head + 1}, got "
                 f"{self._starting!r}",
                 table=self._table,
                 value=self._starting,
@@ -82,13 +82,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _at(int(self._starting))
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        return ReadMaxFiles(self._most) if self._most else ReadAllAvailable()
+        return ReadMaxFiles(self._max_files) if self._max_files else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._last = self._planning().head()
 
     def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
-        """How far the next batch goes. Before Spark 4.2 nothing is given: it goes all the way."""
+        """Return the end of the next batch. Before PySpark 4.2 there are no arguments, and a batch takes everything."""
         head = self._planning().head() if self._last is None else self._last
         if start is None or not isinstance(limit, ReadMaxFiles):
             return _at(head + 1) if start is None else max(start, _at(head + 1), key=_order)
@@ -110,7 +110,7 @@ def _at(version: int, index: int = 0, *, snapshot: bool = False) -> Offset:
 
 
 def _order(offset: Offset) -> tuple[int, bool, int]:
-    """A version's snapshot comes before what later versions add."""
+    """Sort key: the snapshot of a version comes before the files that later versions add."""
     return offset["version"], not offset["snapshot"], offset["index"]
 
 
@@ -118,12 +118,12 @@ def _positive(text: str | None, table: str) -> int | None:
     if text is None:
         return None
     if not text.isdigit() or int(text) < 1:
-        raise UsageError(f"table {table}: maxFilesPerTrigger is a whole number from 1 on, got {text!r}", value=text)
+        raise UsageError(f"table {table}: maxFilesPerTrigger must be an integer from 1, got {text!r}", value=text)
     return int(text)
 
 
 class _Planner:
-    """What the log says about a stream."""
+    """Finds the files of a stream in the log."""
 
     def __init__(self, address: LakeAddress, table: str, *, skip_changes: bool) -> None:
         self._lake = connect(address.url, config=address.config, storage_options=address.storage_options)
@@ -139,7 +139,7 @@ class _Planner:
         return self._table.version
 
     def advance(self, start: Offset, head: int, files: int) -> Offset:
-        """The offset after so many files, or after the head."""
+        """Return the offset after a number of files, or after the head."""
         position = dict(start)
         if position["snapshot"]:
             count = self._initial_snapshot(position["version"]).files.num_rows
@@ -148,7 +148,7 @@ class _Planner:
             if position["index"] + taken < count:
                 return _at(position["version"], position["index"] + taken, snapshot=True)
             position = _at(position["version"] + 1)
-        for version, found in self._told(position["version"], head):
+        for version, found in self._files_by_version(position["version"], head):
             left = len(found) - (position["index"] if version == position["version"] else 0)
             if left > files:
                 return self._within(version, len(found) - left, files)
@@ -156,7 +156,7 @@ class _Planner:
         return _at(max(head + 1, position["version"]))
 
     def _within(self, version: int, index: int, files: int) -> Offset:
-        """Where a batch ends that can take so many more files, of a version that has more from an index on."""
+        """Return the end of a batch that can take only a part of a version."""
         return _at(version, index + files)
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
@@ -170,7 +170,7 @@ class _Planner:
         if end["snapshot"]:
             return tasks
         files: list[Any] = []
-        for version, found in self._told(first, end["version"] if end["index"] else end["version"] - 1):
+        for version, found in self._files_by_version(first, end["version"] if end["index"] else end["version"] - 1):
             begin = index if version == first else 0
             files += found[begin : end["index"] if version == end["version"] else None]
         return tasks + self._tasks(files)
@@ -182,14 +182,14 @@ class _Planner:
         return tasks_of(replace(self._snapshot, files=files_of_adds(files, self._snapshot.metadata.partition_columns)))
 
     def _initial_snapshot(self, version: int) -> Snapshot:
-        """Its files in an order that is the same whenever they are read: offsets count them, and outlive the query."""
+        """Return the first snapshot. Its files are sorted, because offsets count them and outlive the query."""
         if self._initial is None or self._initial[0] != version:
             found = self._table.snapshot(version=version)
             self._initial = version, replace(found, files=found.files.sort_by("path"))
         return self._initial[1]
 
-    def _told(self, first: int, last: int) -> Iterator[tuple[int, Sequence[Any]]]:
-        """The files whose rows the stream gets of each version."""
+    def _files_by_version(self, first: int, last: int) -> Iterator[tuple[int, Sequence[Any]]]:
+        """Return the files that the stream reads of each version."""
         state = self._table.state()
         for start in range(first, last + 1, _VERSIONS_AT_ONCE):
             versions = range(start, min(start + _VERSIONS_AT_ONCE, last + 1))
@@ -197,32 +197,35 @@ class _Planner:
                 yield version, self._rows_of(commit)
 
     def _rows_of(self, commit: LoggedCommit) -> Sequence[Any]:
-        """Those that it adds."""
+        """Return the files that a commit adds."""
         name = self._table.name
         self._check_schema(commit, name)
         if any(remove.data_change for remove in commit.removes):
             if self._skip_changes:
                 return []
             raise UnsupportedFeature(
-                f"table {name}: version {commit.version} removes or changes rows, which a stream cannot take back: "
-                f"the option skipChangeCommits leaves such commits out",
+                f"table {name}: version {commit.version} removes or changes rows, which a stream cannot undo: "
+                f"set skipChangeCommits=true to skip such commits",
                 table=name,
             )
         return [add for add in commit.adds if add.data_change]
 
     def _check_schema(self, commit: LoggedCommit, name: str) -> None:
-        """A version before the stream began is read by the schema of today; a later one changes it under the stream."""
+        """Reject a schema change after the stream began.
+
+        Versions before that are read with the current schema.
+        """
         schema = commit.metadata.schema_string if commit.metadata else None
         changes = schema is not None and schema != self._snapshot.metadata.schema_string
         if changes and commit.version > self._snapshot.version:
             raise UnsupportedFeature(
-                f"table {name}: version {commit.version} changes the schema: start the stream again to read on with it",
+                f"table {name}: version {commit.version} changes the schema: restart the stream to continue",
                 table=name,
             )
 
 
 class _FeedPlanner(_Planner):
-    """The same for a stream of changes: of each version what it did to rows; what was there before came in."""
+    """Finds the files of a stream of the change data feed; existing rows are read as inserts."""
 
     def __init__(self, address: LakeAddress, table: str, *, skip_changes: bool) -> None:
         super().__init__(address, table, skip_changes=skip_changes)
@@ -230,14 +233,14 @@ class _FeedPlanner(_Planner):
         self._plan.check(self._snapshot.metadata, self._snapshot.version)
         self._checked = False
 
-    def _told(self, first: int, last: int) -> Iterator[tuple[int, Sequence[Any]]]:
+    def _files_by_version(self, first: int, last: int) -> Iterator[tuple[int, Sequence[Any]]]:
         if not self._checked and first <= last:
             check_first_version(self._lake.store, self._table.state(), self._plan, first)
             self._checked = True
-        return super()._told(first, last)
+        return super()._files_by_version(first, last)
 
     def _within(self, version: int, index: int, files: int) -> Offset:  # noqa: ARG002
-        """What a version did stays together, both images of a row: all of it is taken if there is room for any."""
+        """Keep all changes of a version in one batch, so that both images of an update stay together."""
         return _at(version + 1 if files > 0 else version)
 
     def _rows_of(self, commit: LoggedCommit) -> Sequence[ChangeFile]:

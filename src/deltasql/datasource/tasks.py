@@ -1,4 +1,4 @@
-"""What the processes of Spark's share: how to open the lake, and which files a task reads."""
+"""The values that Spark's processes share: how to open the lake, and the files of a task."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from deltasql.store import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class LakeAddress:
-    """How a process of Spark's opens the lake."""
+    """The arguments with which a Spark process opens the lake."""
 
     url: str | None
     config: Mapping[str, Any]
@@ -30,7 +30,7 @@ class LakeAddress:
 
 
 class FilesPartition(InputPartition):
-    """Some files of a snapshot, for one task."""
+    """The files of a snapshot that one task reads."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__(None)
@@ -38,12 +38,12 @@ class FilesPartition(InputPartition):
 
 
 def read_files(partition: InputPartition, options: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
-    """The rows of a task's files."""
+    """Return the rows of a task's files."""
     if not isinstance(partition, FilesPartition):
         raise TypeError(f"{type(partition).__name__} is not a partition of this source")
     return iter(scan(partition.snapshot, options).batches())
 
 
 def tasks_of(snapshot: Snapshot) -> list[FilesPartition]:
-    """A snapshot's files, some for each task."""
+    """Distribute the files of a snapshot over tasks."""
     return [FilesPartition(task) for task in split_into_tasks(snapshot)]

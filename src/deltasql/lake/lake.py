@@ -25,7 +25,7 @@ from deltasql.lake.transaction import URI, Transaction
 from deltasql.mirror import Mirror
 from deltasql.operations.change_builders import SourceFrames
 from deltasql.operations.commit import MultiTableTransaction
-from deltasql.operations.create import TableCreator, Wanted
+from deltasql.operations.create import TableCreator, TableSpec
 from deltasql.operations.dml import RowChanger
 from deltasql.operations.optimize import Compactor
 from deltasql.operations.overwrite import metadata_of
@@ -139,7 +139,7 @@ class Lake:
         from deltasql.sql.statement_session import TransactionSession
 
         def create(txn: MultiTableTransaction, asked: Definition, rows: Any) -> TableState:
-            wanted = Wanted(
+            spec = TableSpec(
                 asked.schema,
                 rows,
                 asked.location,
@@ -148,7 +148,7 @@ class Lake:
                 asked.constraints,
                 asked.description,
             )
-            return self._creator.stage(txn, self.local_name(asked.name), wanted)
+            return self._creator.stage(txn, self.local_name(asked.name), spec)
 
         def read(state: TableState, version: int | None, timestamp: str | None) -> DataFrame:
             if version is None and timestamp is None:
@@ -213,15 +213,15 @@ class Lake:
             ValidationError: The schema, a property or a constraint is not valid, or the rows do not fit.
             ConstraintViolation: A row violates a constraint. Nothing is created.
         """
-        wanted = Wanted(schema, as_, location, partition_by, properties, constraints, description)
+        spec = TableSpec(schema, as_, location, partition_by, properties, constraints, description)
         with MultiTableTransaction(self.store) as txn:
-            state = self._creator.stage(txn, self.local_name(name), wanted)
+            state = self._creator.stage(txn, self.local_name(name), spec)
             txn.commit()
         return Table(self, state.table_id, state.name)
 
     def stage_table(self, txn: MultiTableTransaction, name: str, schema: Any = None, **options: Any) -> TableState:
         """Stage a new table, with its rows, in a transaction. The options are those of `create_table`."""
-        return self._creator.stage(txn, self.local_name(name), Wanted(schema, **options))
+        return self._creator.stage(txn, self.local_name(name), TableSpec(schema, **options))
 
     def table(self, name: str) -> Table:
         """Open a table.
@@ -245,8 +245,8 @@ class Lake:
         target = parse_table_uri(name)
         if not _same_database(target, self._target, self.store):
             raise UsageError(
-                f"{redact(name)} is a table of another database than this lake ({self!r}): one transaction, and "
-                f"one lake, has one database",
+                f"{redact(name)} belongs to another database than this lake ({self!r}): open its own lake "
+                f"with deltasql.connect(…)",
                 value=redact(name),
             )
         return f"{target.namespace}.{target.table}"
@@ -378,9 +378,11 @@ class Lake:
         try:
             found = self.store.transaction(uuid.UUID(txn_id))
         except ValueError:
-            raise UsageError(f"{txn_id!r} is not the id of a transaction: history shows them", value=txn_id) from None
+            raise UsageError(
+                f"{txn_id!r} is not the id of a transaction; `history` shows the ids", value=txn_id
+            ) from None
         if found is None:
-            raise UsageError(f"no transaction {txn_id} was committed: history shows the ids", value=txn_id)
+            raise UsageError(f"transaction {txn_id} was not committed; `history` shows the ids", value=txn_id)
         return found
 
     def snapshot(self, timestamp: Moment | None = None) -> LakeSnapshot:

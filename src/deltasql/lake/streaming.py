@@ -40,9 +40,9 @@ def stream_to(
         UsageError: The name or the tables are missing.
     """
     if not query_name or not isinstance(query_name, str):
-        raise UsageError(f"a stream is known by a name of its own, got {query_name!r}", value=query_name)
+        raise UsageError(f"query_name must be a non-empty text, got {query_name!r}", value=query_name)
     if not tables:
-        raise UsageError(f"the stream {query_name!r} feeds no table: name one, with what rows it gets")
+        raise UsageError(f"stream {query_name!r}: tables is empty")
     return _Feed(lake, query_name, tables)
 
 

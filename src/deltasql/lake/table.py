@@ -250,7 +250,7 @@ class Table(ReadableTable):
     ) -> Mapping[str, str]:
         metadata = self._metadata()
         if not storage.is_local(state.location):
-            raise UnsupportedFeature(f"table {self.name}: files at {state.location} cannot be registered yet")
+            raise UnsupportedFeature(f"table {self.name}: add_files supports only local tables, not {state.location}")
         found = adds_from_parquet(
             str(storage.local_path(state.location)),
             paths,

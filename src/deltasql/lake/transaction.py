@@ -346,14 +346,14 @@ class Transaction:
 
     def _with_lake(self) -> tuple[MultiTableTransaction, LakeAccess]:
         if self._txn is None or self._lake is None:
-            raise UsageError("deltasql.begin() knows no lake yet: begin on a lake, deltasql.connect().begin()")
+            raise UsageError("the transaction has no lake: use deltasql.connect().begin()")
         self._txn.check_open()
         return self._txn, self._lake
 
     def _open(self, uri: str) -> LakeAccess:
         if not uri.startswith(URI):
             raise UsageError(
-                f"deltasql.begin() knows no lake yet, so a table is named by its deltasql:// URI, not {uri!r}; "
+                f"deltasql.begin() needs a deltasql:// URI to find the lake, got {uri!r}; "
                 f"or begin on a lake: deltasql.connect().begin()",
                 value=uri,
             )
@@ -365,7 +365,9 @@ class Transaction:
             self._lake = lake
             self._txn = MultiTableTransaction(lake.store, point=lake.store.current_versions(), **self._options)
         elif self._lake is not lake and self._lake.store.dsn != lake.store.dsn:
-            raise UsageError(f"a transaction has one database: it began on {self._lake!r}, this table is in {lake!r}")
+            raise UsageError(
+                f"a transaction cannot span databases: it began on {self._lake!r}, the table is in {lake!r}"
+            )
 
     # --- The end
 

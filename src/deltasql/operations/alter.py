@@ -1,4 +1,4 @@
-"""ALTER TABLE: new properties, constraints, columns and defaults of a table."""
+"""ALTER TABLE: change the properties, constraints, columns and defaults of a table."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ _SHOWN = 3
 
 
 def set_properties(txn: MultiTableTransaction, state: TableState, properties: Mapping[str, str]) -> None:
-    """Give properties other values."""
+    """Stage new values of properties."""
     Config({}, {}).override(properties)
     given = canonical_properties(state.name, properties)
-    _refuse_constraints(state, given)
+    _reject_constraints(state, given)
     metadata = metadata_of(state)
     after = _with(metadata, {**metadata.configuration, **given})
     _stage(txn, state, after, CommitInfo("SET TBLPROPERTIES", {"properties": json.dumps(given)}))
 
 
 def add_constraint(txn: MultiTableTransaction, state: TableState, name: str, condition: str, rows: Any) -> None:
-    """Let every row satisfy a condition; those that are there (`rows`, a frame of Spark's) do so already."""
+    """Stage a CHECK constraint; raise `ConstraintViolation` if an existing row violates it. `rows` is a Spark frame."""
     metadata = metadata_of(state)
     key = constraint_key(name)
     if key in metadata.configuration:
-        raise ValidationError(f"table {state.name} has a constraint {name!r} already: drop it first", table=state.name)
+        raise ValidationError(f"table {state.name} already has a constraint {name!r}: drop it first", table=state.name)
     broken = rows.where(f"NOT coalesce(({condition}), false)")
     found = broken.limit(_SHOWN).collect()
     if found:
@@ -51,29 +51,31 @@ def add_constraint(txn: MultiTableTransaction, state: TableState, name: str, con
 
 
 def drop_constraint(txn: MultiTableTransaction, state: TableState, name: str) -> None:
-    """Let rows be what a constraint did not allow."""
+    """Stage the removal of a constraint."""
     metadata = metadata_of(state)
     key = constraint_key(name)
     if key not in metadata.configuration:
         known = metadata.table_properties.constraints
-        hint = f"there are {', '.join(known)}" if known else "there are none"
-        raise ValidationError(f"table {state.name} has no constraint {name!r}: {hint}", table=state.name, value=name)
+        hint = f"the table has {', '.join(known)}" if known else "the table has no constraints"
+        raise ValidationError(
+            f"table {state.name}: constraint {name!r} does not exist ({hint})", table=state.name, value=name
+        )
     after = _with(metadata, {k: v for k, v in metadata.configuration.items() if k != key})
     _stage(txn, state, after, CommitInfo("DROP CONSTRAINT", {"name": name}))
 
 
 def has_constraint(state: TableState, name: str) -> bool:
-    """Is there a constraint of that name?"""
+    """Return whether a table has a constraint."""
     return constraint_key(name) in metadata_of(state).configuration
 
 
-def free_constraint(state: TableState) -> str:
-    """A name that no constraint has."""
+def unused_constraint_name(state: TableState) -> str:
+    """Return a name that no constraint of the table has."""
     return next(name for name in (f"check_{n}" for n in count(1)) if not has_constraint(state, name))
 
 
 def set_default(txn: MultiTableTransaction, state: TableState, column: str, text: str | None) -> None:
-    """Let rows that come without a value have one; None: let them have none."""
+    """Stage a default value of a column; None removes it."""
     metadata, fields = metadata_of(state), fields_of(state)
     field = next((one for one in fields if one["name"].lower() == column.lower()), None)
     if field is None:
@@ -81,10 +83,10 @@ def set_default(txn: MultiTableTransaction, state: TableState, column: str, text
         raise ValidationError(f"table {state.name}: {problem}", table=state.name, value=column)
     if GENERATED in (field.get("metadata") or {}):
         raise ValidationError(
-            f"table {state.name}: {column!r} is a generated column and has no default", table=state.name, value=column
+            f"table {state.name}: generated column {column!r} cannot have a default", table=state.name, value=column
         )
-    kept = {key: value for key, value in (field.get("metadata") or {}).items() if key != DEFAULT}
-    field["metadata"] = kept if text is None else {**kept, DEFAULT: text}
+    others = {key: value for key, value in (field.get("metadata") or {}).items() if key != DEFAULT}
+    field["metadata"] = others if text is None else {**others, DEFAULT: text}
     after = msgspec.structs.replace(
         metadata, schema_string=schema_string(json.dumps({"type": "struct", "fields": fields}), table=state.name)
     )
@@ -93,15 +95,15 @@ def set_default(txn: MultiTableTransaction, state: TableState, column: str, text
 
 
 def add_columns(txn: MultiTableTransaction, state: TableState, columns: Sequence[Json]) -> None:
-    """Add columns, which are null in the rows that are there."""
+    """Stage new columns, which are null in existing rows."""
     metadata = metadata_of(state)
     fields = fields_of(state)
     reject_unchecked_not_null(json.dumps(struct_type(list(columns))), state.name)
     for one in columns:
         if not one.get("nullable", True):
             raise ValidationError(
-                f"table {state.name}: the new column {one['name']!r} is NOT NULL, and null in the rows that are there: "
-                f"add it without, then fill it",
+                f"table {state.name}: the new column {one['name']!r} cannot be NOT NULL, because existing rows "
+                f"have no value for it: add it without NOT NULL",
                 table=state.name,
                 value=one["name"],
             )
@@ -116,11 +118,12 @@ def _with(metadata: Metadata, configuration: Mapping[str, str]) -> Metadata:
     return msgspec.structs.replace(metadata, configuration=dict(configuration))
 
 
-def _refuse_constraints(state: TableState, properties: Mapping[str, str]) -> None:
+def _reject_constraints(state: TableState, properties: Mapping[str, str]) -> None:
     for key in properties:
         if key.startswith(CONSTRAINT_PREFIX):
             raise ValidationError(
-                f"table {state.name}: {key} is a constraint, which rows must be checked for: use ADD CONSTRAINT",
+                f"table {state.name}: {key} cannot be set as a property, because existing rows must be checked: "
+                f"use ADD CONSTRAINT",
                 table=state.name,
                 value=key,
             )

@@ -1,4 +1,4 @@
-"""Making tables: where they lie, what their first version says, and their first rows."""
+"""Create tables: choose the location, stage version 0 and the first rows."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from deltasql.store import Store
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is asked of a new table."""
+class TableSpec:
+    """The definition of a new table."""
 
     schema: Any = None
-    """DDL text, a pyarrow.Schema or a Spark StructType; that of the rows where there is none."""
+    """DDL text, a pyarrow.Schema or a Spark StructType; the schema of the rows by default."""
     as_: Any = None
-    """Its first rows."""
+    """The first rows."""
     location: str | None = None
     partition_by: str | Sequence[str] = ()
     properties: Mapping[str, str] | None = None
@@ -47,7 +47,7 @@ class Wanted:
 
 
 class TableCreator:
-    """Makes the tables of a store, by default below one directory."""
+    """Creates tables, by default below one directory."""
 
     def __init__(
         self, store: Store, writer: TableWriter, config: Config, options: Mapping[str, str], root: str
@@ -58,19 +58,19 @@ class TableCreator:
         self._options = options
         self._root = root
 
-    def stage(self, txn: MultiTableTransaction, name: str, wanted: Wanted) -> TableState:
-        """A table that a transaction creates, with its rows."""
+    def stage(self, txn: MultiTableTransaction, name: str, spec: TableSpec) -> TableState:
+        """Stage a new table with its first rows."""
         namespace, table = split_name(name)
         full = f"{namespace}.{table}"
         table_id = str(uuid.uuid4())
-        partitions = wanted.partition_by
-        configuration = _configuration(full, wanted.properties, wanted.constraints)
-        rows = wanted.as_
+        partitions = spec.partition_by
+        configuration = _configuration(full, spec.properties, spec.constraints)
+        rows = spec.as_
         if rows is not None and not is_spark_frame(rows):
             rows = arrow_rows(rows, full)
-        if wanted.schema is None and rows is None:
-            raise UsageError(f"table {full}: give a schema, or rows with as_=…", table=full)
-        schema = json.dumps(nullable(struct_of(rows))) if wanted.schema is None else wanted.schema
+        if spec.schema is None and rows is None:
+            raise UsageError(f"table {full}: a schema is missing: pass schema, or rows with as_", table=full)
+        schema = json.dumps(nullable(struct_of(rows))) if spec.schema is None else spec.schema
         text = schema_string(schema, table=full)
         reject_unchecked_not_null(text, full)
         protocol = _protocol(full, configuration, text)
@@ -79,42 +79,42 @@ class TableCreator:
             schema_string=text,
             partition_columns=(partitions,) if isinstance(partitions, str) else tuple(partitions),
             configuration=without_requested_features(configuration),
-            description=wanted.description,
+            description=spec.description,
             created_time=time.time_ns() // 1_000_000,
         )
-        place = self._location(namespace, table, table_id, wanted.location)
-        self._refuse_foreign_log(full, place, configuration)
-        state = TableState(0, table_id, full, -1, None, None, place)
+        location = self._location(namespace, table, table_id, spec.location)
+        self._reject_existing_log(full, location, configuration)
+        state = TableState(0, table_id, full, -1, None, None, location)
         info = CommitInfo("CREATE TABLE", _create_parameters(metadata))
-        txn.create(state, NewTable(namespace, table, place), [protocol, metadata, info])
+        txn.create(state, NewTable(namespace, table, location), [protocol, metadata, info])
         if rows is not None:
             self._writer.write(txn, state, rows, WriteOptions())
         return state
 
     def _location(self, namespace: str, table: str, table_id: str, given: str | None) -> str:
-        """Where a new table's files go; by default a directory that holds nothing yet."""
+        """Return the location of a new table; by default a directory that holds nothing yet."""
         if given is not None:
             return _absolute(given)
-        place = _absolute(f"{self._root}/{namespace}/{table}")
-        taken = self._store.location_used(place) or storage.exists_below(place, self._options)
-        return f"{place}-{table_id[:8]}" if taken else place
+        location = _absolute(f"{self._root}/{namespace}/{table}")
+        taken = self._store.location_used(location) or storage.exists_below(location, self._options)
+        return f"{location}-{table_id[:8]}" if taken else location
 
-    def _refuse_foreign_log(self, table: str, place: str, properties: Mapping[str, str]) -> None:
-        """A log that is there already could never become this table's: nothing is overwritten."""
+    def _reject_existing_log(self, table: str, location: str, properties: Mapping[str, str]) -> None:
+        """Reject a location that already holds a Delta log, because the mirror never overwrites one."""
         if self._config.override(properties)["mirror.mode"] == "off":
             return
-        if storage.exists_below(place, self._options, "_delta_log"):
+        if storage.exists_below(location, self._options, "_delta_log"):
             raise TableExists(
                 table,
-                f"table {table}: {place} holds a Delta log already, of a dropped table or of another tool: "
+                f"table {table}: {location} already holds a Delta log, of a dropped table or of another tool: "
                 f"choose another location, or delete the log",
             )
 
 
 def _absolute(location: str) -> str:
-    """A location as the log keeps it: local paths absolute, no slash at the end."""
-    place = str(storage.local_path(location).resolve()) if storage.is_local(location) else location
-    scheme, separator, path = place.rpartition("://")
+    """Return a location as the log stores it: local paths absolute, no trailing slash."""
+    absolute = str(storage.local_path(location).resolve()) if storage.is_local(location) else location
+    scheme, separator, path = absolute.rpartition("://")
     return f"{scheme}{separator}{path.rstrip('/')}" or "/"
 
 
@@ -125,7 +125,7 @@ def _configuration(
     for key, value in values.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise ValidationError(
-                f"table {table}: properties map strings to strings, got {key!r}: {value!r}",
+                f"table {table}: properties must map strings to strings, got {key!r}: {value!r}",
                 table=table,
                 value=key,
             )
@@ -143,7 +143,7 @@ def _protocol(table: str, configuration: Mapping[str, str], text: str) -> Protoc
 
 
 def _create_parameters(metadata: Metadata) -> dict[str, Any]:
-    """Spark writes the values of operation parameters as JSON texts."""
+    """Return the parameters for history; as in delta-spark, each value is JSON text."""
     return {
         "isManaged": "false",
         "description": metadata.description,

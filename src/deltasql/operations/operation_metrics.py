@@ -1,4 +1,4 @@
-"""What history tells of a statement, in the words of Delta's own Spark."""
+"""The metrics that history shows for a statement, under the names that delta-spark uses."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from deltasql.engines.row_change import DELETE, INSERT, MERGE, UNMATCHED, UPDATE
 
 
 def metrics_of(operation: str, changed: ChangedFiles, milliseconds: float) -> dict[str, str]:
-    """How many rows and files a statement changed, and how long that took."""
+    """Return the counts of changed rows and files, and the times, of a statement."""
     if operation == WRITE:
         written = {
             "numFiles": len(changed.added),
@@ -55,7 +55,7 @@ def _merged(changed: ChangedFiles) -> dict[str, int | float]:
 
 
 def _files(count: str, size: str, changed: ChangedFiles) -> dict[str, int]:
-    """Files that came and went; those that got deletion vectors did neither."""
+    """Count added and removed files. A file that got a deletion vector counts as neither."""
     files = [*changed.added, *changed.rewritten]
     stayed = sum(add.size for add in changed.marked)
     return {

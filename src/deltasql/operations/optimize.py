@@ -33,61 +33,60 @@ if TYPE_CHECKING:
 
 OPTIMIZE = "OPTIMIZE"
 _HERE_BYTES = 512 << 20
-"""What is written anew in this process; more is Spark's work."""
+"""The most bytes that are rewritten in this process; Spark rewrites more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """What is asked of a compaction."""
+    """The options of a compaction."""
 
     where: str | None = None
-    """Only files that may hold such rows, by their partition values and statistics."""
+    """Rewrite only files that may hold such rows, by partition values and statistics."""
     zorder_by: Sequence[str] | None = None
     target_size: int | str | None = None
 
     def target(self, table: str, usual: int) -> int:
-        """How large files should become; what cannot be done is refused."""
+        """Return the target size of files; reject options that are not supported."""
         if self.zorder_by:
             raise UnsupportedFeature(
-                f"table {table}: this release of deltasql does not order rows by several columns (zorder_by): leave it "
-                f"out to compact files as they are",
+                f"table {table}: zorder_by is not supported by this release; omit it to compact without reordering",
                 table=table,
             )
         try:
             return usual if self.target_size is None else size(self.target_size)
         except ValueError as error:
-            text = f"table {table}: target_size is {error}, got {self.target_size!r}"
+            text = f"table {table}: target_size must be {error}, got {self.target_size!r}"
             raise UsageError(text, table=table, value=self.target_size) from None
 
 
 class Compactor:
-    """Compacts the tables of a store."""
+    """Compacts tables."""
 
     def __init__(self, writer: TableWriter, options: Mapping[str, str], spark: Callable[[], SparkSession]) -> None:
         self._writer = writer
         self._options = options
         self._spark = spark
 
-    def compact(self, txn: MultiTableTransaction, state: TableState, asked: Compaction) -> dict[str, str]:
-        """Write the files anew, and stage what commits them; what was done, nothing if there is nothing to do."""
+    def compact(self, txn: MultiTableTransaction, state: TableState, options: Compaction) -> dict[str, str]:
+        """Rewrite files and stage the result. Return the metrics, which are empty if there is nothing to do."""
         began = time.monotonic()
         state = txn.state_of(state)
         metadata = metadata_of(state)
         config = self._writer.config_of(metadata)
-        target = asked.target(state.name, config["writer.target_file_size"])
-        snapshot = self._candidates(txn, state, metadata, asked.where)
+        target = options.target(state.name, config["writer.target_file_size"])
+        snapshot = self._candidates(txn, state, metadata, options.where)
         files = snapshot.files
-        found = file_groups(files, config["optimize.deleted_share"])
-        if not rewrite_groups(found, target):
+        groups = file_groups(files, config["optimize.deleted_share"])
+        if not rewrite_groups(groups, target):
             return {}
         plan = self._writer.begin(txn, state, metadata)
         with show_progress(config["progress"], f"optimize {state.name}") as report:
-            compacted = self._compacted(snapshot, found, target, plan, report)
-        gone, adds = files.take(pa.array(compacted.places, pa.int64())), compacted.adds
-        _check_rows(gone, adds, state.name)
-        removes = [msgspec.structs.replace(remove, data_change=False) for remove in removes_of(gone)]
+            compacted = self._compacted(snapshot, groups, target, plan, report)
+        removed, adds = files.take(pa.array(compacted.indexes, pa.int64())), compacted.adds
+        _check_rows(removed, adds, state.name)
+        removes = [msgspec.structs.replace(remove, data_change=False) for remove in removes_of(removed)]
         metrics = _metrics(removes, adds, (time.monotonic() - began) * 1000)
-        shown = json.dumps([] if asked.where is None else [asked.where], ensure_ascii=False)
+        shown = json.dumps([] if options.where is None else [options.where], ensure_ascii=False)
         info = CommitInfo(OPTIMIZE, {"predicate": shown, "zOrderBy": "[]"}, metrics)
         txn.stage_on(state, [*adds, *removes, info])
         return metrics
@@ -95,7 +94,7 @@ class Compactor:
     def _candidates(
         self, txn: MultiTableTransaction, state: TableState, metadata: Metadata, where: str | None
     ) -> Snapshot:
-        """The files that may hold rows for which a condition is true. What it says of partitions is certain."""
+        """Return the files that may hold rows for which a condition is true; its part on partition columns is exact."""
         predicate = parse_where(where, state)
         files = txn.files(state, predicate)
         snapshot = Snapshot.of(state, files)
@@ -112,22 +111,24 @@ class Compactor:
         return replace(snapshot, files=files_in_partitions_by_spark(spark, snapshot, text))
 
     def _compacted(
-        self, snapshot: Snapshot, found: Sequence[FileGroup], target: int, plan: FilePlan, report: Report | None
+        self, snapshot: Snapshot, candidates: Sequence[FileGroup], target: int, plan: FilePlan, report: Report | None
     ) -> _Compacted:
-        """Rows may take less room together than they did apart: as long as two new files fit into one, they become one.
-        So the next compaction has nothing to do."""
-        left, new = list(found), dict[tuple[int, ...], list[Add]]()
+        """Rewrite groups of files until no two new files fit into one.
+
+        Rows may need less space together than apart, so one pass can leave files that a second compaction would merge.
+        """
+        left, new = list(candidates), dict[tuple[int, ...], list[Add]]()
         while groups := rewrite_groups(left, target):
-            places = [tuple(index for group in merged for index in group.indexes) for merged in groups]
-            parts = [replace(snapshot, files=snapshot.files.take(pa.array(one, pa.int64()))) for one in places]
+            indexes = [tuple(index for group in merged for index in group.indexes) for merged in groups]
+            parts = [replace(snapshot, files=snapshot.files.take(pa.array(one, pa.int64()))) for one in indexes]
             done = {group.indexes for merged in groups for group in merged}
             left = [group for group in left if group.indexes not in done]
             new = {key: adds for key, adds in new.items() if key not in done}
-            for key, adds in zip(places, self._rewrite(parts, plan, report), strict=True):
-                new[key] = adds
-                left += [FileGroup(key, partition_of(add.partition_values), add.size) for add in adds]
-        kept = [add for adds in new.values() for add in adds]
-        return _Compacted([place for key in new for place in key], kept)
+            for key, added in zip(indexes, self._rewrite(parts, plan, report), strict=True):
+                new[key] = added
+                left += [FileGroup(key, partition_of(add.partition_values), add.size) for add in added]
+        adds = [add for group in new.values() for add in group]
+        return _Compacted([index for key in new for index in key], adds)
 
     def _rewrite(self, parts: Sequence[Snapshot], plan: FilePlan, report: Report | None) -> list[list[Add]]:
         if sum(sum(part.files["size"].to_pylist()) for part in parts) > _HERE_BYTES:
@@ -145,25 +146,25 @@ class Compactor:
 
 @dataclass(frozen=True, slots=True)
 class _Compacted:
-    """What became of files, by their places: the new ones, and all that were written on the way."""
+    """The indexes of the removed files, and the new files."""
 
-    places: Sequence[int]
+    indexes: Sequence[int]
     adds: Sequence[Add]
 
 
-def _check_rows(gone: pa.Table, adds: Sequence[Add], table: str) -> None:
-    """What is committed here is believed to change nothing: so it is counted."""
-    before = live_row_counts(gone)
+def _check_rows(removed: pa.Table, adds: Sequence[Add], table: str) -> None:
+    """Raise `StorageError` if the new files do not hold as many rows as the removed ones."""
+    before = live_row_counts(removed)
     known = [count for count in before if count is not None]
     if len(known) == len(before) and sum(known) != count_rows(adds):
         raise StorageError(
-            f"table {table}: files that have {sum(known)} rows by the log had {count_rows(adds)} when they were read: "
+            f"table {table}: files with {sum(known)} rows according to the log hold {count_rows(adds)} rows: "
             f"nothing was changed"
         )
 
 
 def _metrics(removes: Sequence[Remove], adds: Sequence[Add], milliseconds: float) -> dict[str, str]:
-    """As Delta's own Spark writes them."""
+    """Return the metrics under the names that delta-spark uses."""
     sizes = sorted(add.size for add in adds)
     found = {
         "numRemovedFiles": len(removes),

@@ -120,7 +120,7 @@ class TransactionSession:
             self._check_default(self.txn.state_of(state), column, default)
         for constraint, condition in changes.constraints:
             current = self.txn.state_of(state)
-            free = constraint or alter.free_constraint(current)
+            free = constraint or alter.unused_constraint_name(current)
             alter.add_constraint(self.txn, current, free, condition, self.read(state, None, None))
         self.names[state.table_id] = state.name
 
