@@ -306,7 +306,7 @@ class TestFormat:
         for option, value in {"endingTimestamp": "2020-01-01 00:00:00", "versionAsOf": "1"}.items():
             with pytest.raises(Exception, match=option):
                 spark.read.format("deltasql").options(**asked, **{option: value}).load(table.name).collect()
-        with pytest.raises(Exception, match="set readChangeFeed to true"):
+        with pytest.raises(Exception, match="needs readChangeFeed=true"):
             spark.read.format("deltasql").option("startingVersion", 2).load(table.name).collect()
         with pytest.raises(Exception, match="startingVersion"):
             spark.read.format("deltasql").option("readChangeFeed", "true").load(table.name).collect()

@@ -103,7 +103,7 @@ class TestStatements:
 
     @pytest.fixture(autouse=True, params=["here", "tasks"])
     def _rewriting(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(deletion_vector_write, "MOST_INLINE", 0)
+        monkeypatch.setattr(deletion_vector_write, "MAX_INLINE_BYTES", 0)
         if request.param == "tasks":
             monkeypatch.setattr(rewrite_files, "_MOST_TAKEN_HERE", -1)
 

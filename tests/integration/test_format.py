@@ -101,7 +101,7 @@ class TestBatches:
 
     def test_what_only_spark_evaluates_is_refused(self, make_table: Make, spark: SparkSession) -> None:
         table = make_table(schema="id BIGINT", constraints={"odd": "id % 2 = 1"})
-        with pytest.raises(Exception, match=r"Spark has to evaluate"):
+        with pytest.raises(Exception, match=r"only Spark can evaluate"):
             save(spark.range(1), table)
 
     def test_a_view_reads_and_writes_by_sql(self, make_table: Make, spark: SparkSession) -> None:
@@ -149,7 +149,7 @@ class TestStreams:
     @pytest.mark.skipif(LIMITS, reason="this Spark has limits")
     def test_before_spark_4_2_a_limit_is_refused(self, make_table: Make, spark: SparkSession, tmp_path: Path) -> None:
         table = make_table(schema="id BIGINT")
-        with pytest.raises(Exception, match=r"maxFilesPerTrigger needs Spark 4\.2"):
+        with pytest.raises(Exception, match=r"maxFilesPerTrigger needs PySpark 4\.2"):
             self.run(self.stream(spark, table, maxFilesPerTrigger=2), table, tmp_path / "c")
 
     def test_from_a_version(self, make_table: Make, spark: SparkSession, tmp_path: Path) -> None:
@@ -209,5 +209,5 @@ class TestStreams:
     def test_bad_options(self, make_table: Make, spark: SparkSession, tmp_path: Path, options: dict[str, str]) -> None:
         table = make_table(schema="id BIGINT")
         [(name, value)] = options.items()
-        with pytest.raises(Exception, match=f"{name} is .*got '{value}'"):
+        with pytest.raises(Exception, match=f"{name} must be .*got '{value}'"):
             self.run(self.stream(spark, table, **options), table, tmp_path / "c")

@@ -267,7 +267,7 @@ class TestUris:
     ) -> None:
         here = make_table()
         there = debian_lake.create_table(f"{namespace}.t", "id BIGINT")
-        with pytest.raises(deltasql.UsageError, match="one database"), lake.begin() as tx:
+        with pytest.raises(deltasql.UsageError, match="cannot span databases"), lake.begin() as tx:
             tx.stage(here, [add()])
             tx.stage(there, [add()])
         uri = debian_lake.dsn.replace("postgresql://", "deltasql://") + f"/{namespace}/t"

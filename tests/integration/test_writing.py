@@ -354,8 +354,8 @@ class TestOverwriting:
     @pytest.mark.parametrize(
         ("options", "problem"),
         [
-            ({"dynamic": True}, "the table has none"),
-            ({"dynamic": True, "where": "id = 1"}, "give one of them"),
+            ({"dynamic": True}, "needs a partitioned table"),
+            ({"dynamic": True, "where": "id = 1"}, "cannot be combined"),
             ({"overwrite_schema": True, "where": "id = 1"}, "replaces all rows"),
         ],
     )
