@@ -539,7 +539,7 @@ class TestWhatWentWrong:
         self, lake: deltasql.Lake, debian_lake: deltasql.Lake, pair: Pair, namespace: str
     ) -> None:
         other = debian_lake.create_table(f"{namespace}.elsewhere", "id BIGINT")
-        with pytest.raises(deltasql.UsageError, match="one database") as refused, lake.begin() as tx:
+        with pytest.raises(deltasql.UsageError, match="cannot span databases") as refused, lake.begin() as tx:
             tx.write(pair[0], rows([4]))
             tx.write(other, pa.table({"id": [1]}))
         for one in (lake, debian_lake):
