@@ -16,7 +16,7 @@ SPARKS := 4.1.4 4.3.0
 SPARK_TESTS := tests/spark $(addprefix tests/integration/test_,spark_writing.py format.py s3_rows.py dml.py sql.py lake_transaction.py merge_on_read.py change_feed.py optimize.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-matrix lint format bench docs lock clean
+.PHONY: help setup demo test test-long test-matrix lint format bench docs lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -65,12 +65,17 @@ $(BENCH_READY): $(READY) requirements-bench.lock
 demo: $(DEMO_READY) $(JAVA_READY) ## Run the main job on an embedded PostgreSQL
 	@$(RUN) deltasql.cli demo
 
-# Two processes, a file of tests each at a time: many tests wait for others of their own.
+# Two processes, which take the test files one by one.
 TEST_JOBS ?= -n 2 --dist loadfile --no-loadscope-reorder
 
 test: $(TEST_READY) $(JAVA_READY) ## Run all tests
 	@$(RUN) tests.jars
-	@$(RUN) pytest $(TEST_JOBS) $(ARGS)
+	@$(RUN) pytest $(TEST_JOBS) --durations=50 $(ARGS)
+
+test-long: $(TEST_READY) $(JAVA_READY) ## Run all tests with more examples, rounds and kills, then the Spark matrix
+	@$(RUN) tests.jars
+	@TEST_LONG=1 $(RUN) pytest $(TEST_JOBS) --durations=50 $(ARGS)
+	@$(MAKE) --no-print-directory test-matrix
 
 # PySpark 4.1 leaves its sockets to the garbage collector, which Python warns of.
 SPARK_WARNINGS := -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning

@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psycopg
 import pytest
 from hypothesis import settings
 
 import deltasql
 from tests import jars
 from tests.azurite import azurite
+from tests.effort import LONG
 from tests.s3 import S3Server
 from tests.servers import PostgresServer, debian_binaries
 
@@ -21,10 +23,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _numbers = itertools.count()
-# The same cases in each run, so that a failure belongs to the change that it comes with; TEST_EXPLORE=1 looks for others.
+# The same cases in each run, so that a failure belongs to the change that it comes with; long runs look for new ones.
 settings.register_profile("repeated", derandomize=True, deadline=None)
 settings.register_profile("explore", print_blob=True, deadline=None)
-settings.load_profile("explore" if os.environ.get("TEST_EXPLORE") == "1" else "repeated")
+settings.load_profile("explore" if LONG or os.environ.get("TEST_EXPLORE") == "1" else "repeated")
+
+# Directories with long files come first, so that both test processes finish at about the same time.
+_ORDER = ("spark", "faults", "acceptance", "properties", "integration", "unit")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: _ORDER.index(item.path.relative_to(Path(__file__).parent).parts[0]))
+    if not LONG:
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("long")])
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
 
 
 @pytest.fixture(scope="session")
@@ -40,6 +52,9 @@ def workdir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def embedded_lake(workdir: Path) -> Iterator[deltasql.Lake]:
     with deltasql.connect() as lake:
+        with psycopg.connect(lake.dsn, autocommit=True) as connection:
+            connection.execute("ALTER SYSTEM SET fsync = off")  # no test crashes the machine of this server
+            connection.execute("SELECT pg_reload_conf()")
         yield lake
 
 

@@ -17,6 +17,8 @@ import deltasql
 from deltasql.engines.spark.java import java_environment
 from tests import jars
 
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For a Java that runs minutes, not days: compile quickly rather than well, and collect garbage in one thread."""
 PLAIN = os.environ.get("TEST_PLAIN_SPARK") == "1"
 """Without Delta's jars, which know one release of Spark only: for tests of our own reading and writing on others."""
 
@@ -41,6 +43,17 @@ def java() -> dict[str, str]:
     return java_environment(Path(tempfile.mkdtemp(prefix="deltasql-java-")))
 
 
+def process_environment() -> dict[str, str]:
+    """Return the environment for a process that starts its own Spark."""
+    return {
+        **os.environ,
+        **java(),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "JDK_JAVA_OPTIONS": JAVA_OPTIONS,
+    }
+
+
 def _delta() -> dict[str, str]:
     return {
         "spark.jars": jars.paths(jars.DELTA),
@@ -57,10 +70,10 @@ def session(folder: Path) -> Iterator[SparkSession]:
         **({} if PLAIN else _delta()),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
-        "spark.databricks.delta.snapshotPartitions": "2",
+        "spark.databricks.delta.snapshotPartitions": "1",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder / "local"),
-        "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder / 'derby'}",
+        "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} -Dderby.system.home={folder / 'derby'}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",

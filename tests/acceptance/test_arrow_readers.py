@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import deltasql
-from tests.acceptance.test_readers import NESTED, PRIMITIVES, table_of
 from tests.data_files import write
 from tests.readers import assert_same_rows, rows
+from tests.sample_columns import NESTED, PRIMITIVES, table_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

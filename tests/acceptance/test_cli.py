@@ -1,4 +1,8 @@
-"""The command line, started as a user starts it."""
+"""The command line.
+
+Most commands run in the test's process. Real processes check the installed program: its exit code, its signals, and a
+lake in an empty directory.
+"""
 
 from __future__ import annotations
 
@@ -9,37 +13,57 @@ import signal
 import subprocess
 import sys
 import urllib.request
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner, Result
 
 import deltasql
 from deltasql.cli.main import cli
 from tests.factories import add
+from tests.local_spark import JAVA_OPTIONS
 from tests.ports import free_port
 
 Make = Callable[..., deltasql.Table]
 
 
-def deltasql_command(
-    *arguments: str, cwd: Path | None = None, url: str | None = None, width: int = 100
+def deltasql_process(
+    *arguments: str, cwd: Path | None = None, url: str | None = None
 ) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "COLUMNS": str(width), **({"DELTASQL_URL": url} if url else {})}
+    """Run the installed program."""
+    environment = {**os.environ, "COLUMNS": "100", "JDK_JAVA_OPTIONS": JAVA_OPTIONS}
+    if url:
+        environment["DELTASQL_URL"] = url
     command = [str(Path(sys.executable).with_name("deltasql")), *arguments]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=600)
+
+
+def deltasql_command(*arguments: str, url: str | None = None, width: int = 100) -> Result:
+    """Run a command in this process."""
+    result = CliRunner().invoke(cli, arguments, env={"COLUMNS": str(width), "DELTASQL_URL": url})
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
 
 
 @pytest.fixture
 def run(lake: deltasql.Lake) -> Callable[..., Any]:
     def call(*arguments: str, ok: bool = True) -> str:
         done = deltasql_command(*arguments, url=lake.dsn)
-        assert (done.returncode == 0) is ok, done.stderr
+        assert (done.exit_code == 0) is ok, done.stderr
         return done.stdout if ok else done.stderr
 
     return call
+
+
+@pytest.fixture
+def own_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the lakes that the test opens in a schema without other tables."""
+    monkeypatch.setenv("DELTASQL_POSTGRES_SCHEMA", f"s{uuid.uuid4().hex}")
 
 
 def test_transactions(lake: deltasql.Lake, make_table: Make, run: Callable[..., str]) -> None:
@@ -95,25 +119,27 @@ def test_listings(lake: deltasql.Lake, make_table: Make, run: Callable[..., str]
     assert all(len(line) <= 100 for line in run("history", table.name).splitlines())
 
 
-def test_errors_are_sentences(run: Callable[..., str], make_table: Make) -> None:
+def test_errors_are_sentences(lake: deltasql.Lake, make_table: Make, run: Callable[..., str]) -> None:
     table = make_table("orders")
-    message = run("show", table.name.replace("orders", "order"), ok=False)
-    assert f'did you mean "{table.name}"' in message
-    assert "Traceback" not in message
+    done = deltasql_process("show", table.name.replace("orders", "order"), url=lake.dsn)
+    assert done.returncode == 1
+    assert f'did you mean "{table.name}"' in done.stderr
+    assert "Traceback" not in done.stderr
     assert "versions 0 to 0" in run("files", table.name, "--version", "9", ok=False)
     assert "amount" in run("files", table.name, "--where", "amout = 1", ok=False)
     assert "No such command" in run("frobnicate", ok=False)
 
 
-def test_init_and_migrate_on_an_empty_directory(tmp_path: Path) -> None:
-    assert "Applied" in deltasql_command("init", "--roles", cwd=tmp_path).stdout
-    again = deltasql_command("migrate", cwd=tmp_path)
-    assert "up to date" in again.stdout, again.stderr
-    assert deltasql_command("tables", cwd=tmp_path).stdout == "No tables yet.\n"
+def test_init_and_migrate_on_an_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = deltasql_process("init", "--roles", cwd=tmp_path)
+    assert "Applied" in done.stdout, done.stderr
+    monkeypatch.chdir(tmp_path)
+    assert "up to date" in deltasql_command("migrate").stdout
+    assert deltasql_command("tables").stdout == "No tables yet.\n"
 
 
-def test_demo(tmp_path: Path) -> None:
-    done = deltasql_command("demo", "--keep", cwd=tmp_path)
+def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = deltasql_process("demo", "--keep", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "VersionConflict" in done.stdout
     assert "{'demo.features': 1, 'demo.labels': 1, 'demo.metrics': 1}" in done.stdout
@@ -122,7 +148,8 @@ def test_demo(tmp_path: Path) -> None:
         re.findall(r"^  (deltasql, Arrow|deltasql, Spark|delta-rs|DuckDB) +([\d,]+) rows$", done.stdout, re.M)
     )
     assert engines == dict.fromkeys(["deltasql, Arrow", "deltasql, Spark", "delta-rs", "DuckDB"], "10,000")
-    left = json.loads(deltasql_command("tables", "--json", cwd=tmp_path).stdout)
+    monkeypatch.chdir(tmp_path)
+    left = json.loads(deltasql_command("tables", "--json").stdout)
     assert [t["version"] for t in left] == [1, 1, 1]
 
 
@@ -139,11 +166,12 @@ class TestMirror:
         assert "name a table, or give --all" in run("mirror", "validate", ok=False)
         (Path(table.location) / f"_delta_log/{0:020d}.json").write_text("{}")
         done = deltasql_command("mirror", "validate", table.name, "--json", url=lake.dsn)
-        assert done.returncode == 1
+        assert done.exit_code == 1
         assert {row["table"] for row in json.loads(done.stdout)} == {table.name}
 
-    def test_validate_goes_on_past_a_log_that_cannot_be_read(self, tmp_path: Path) -> None:
-        url = f"deltasql://embedded/{tmp_path}/own"
+    @pytest.mark.usefixtures("own_schema")
+    def test_validate_continues_after_a_log_that_cannot_be_read(self, embedded_lake: deltasql.Lake) -> None:
+        url = embedded_lake.dsn
         with deltasql.connect(url) as lake:
             unreadable, broken = (lake.create_table(name, "id BIGINT") for name in ("a.unreadable", "b.broken"))
             log = Path(unreadable.location) / "_delta_log"
@@ -151,7 +179,7 @@ class TestMirror:
             log.write_text("no directory")
             (Path(broken.location) / f"_delta_log/{0:020d}.json").unlink()
             done = deltasql_command("mirror", "validate", "--all", "--json", url=url)
-        assert done.returncode == 1
+        assert done.exit_code == 1
         assert {row["table"] for row in json.loads(done.stdout)} == {"a.unreadable", "b.broken"}
 
     def test_repair(self, make_table: Make, run: Callable[..., str]) -> None:
@@ -164,8 +192,9 @@ class TestMirror:
         assert file.read_bytes() == whole
         assert "no version 7" in run("mirror", "repair", table.name, "--version=7", ok=False)
 
-    def test_run_publishes_what_is_open(self, tmp_path: Path) -> None:
-        url = f"deltasql://embedded/{tmp_path}/own"
+    @pytest.mark.usefixtures("own_schema")
+    def test_run_publishes_pending_versions(self, embedded_lake: deltasql.Lake, tmp_path: Path) -> None:
+        url = embedded_lake.dsn
         with deltasql.connect(url, config={"mirror.mode": "off"}) as silent:
             silent.create_table("shop.t", "id BIGINT", location=str(tmp_path / "t"))
             status = deltasql_command("mirror", "status", url=url)
@@ -178,8 +207,9 @@ class TestMirror:
         assert json.loads(again.stdout) == []
         assert (tmp_path / f"t/_delta_log/{0:020d}.json").exists()
 
-    def test_what_stays_unpublished_is_told_however_often_one_asks(self, tmp_path: Path) -> None:
-        url = f"deltasql://embedded/{tmp_path}/own"
+    @pytest.mark.usefixtures("own_schema")
+    def test_every_run_reports_unpublished_versions(self, embedded_lake: deltasql.Lake, tmp_path: Path) -> None:
+        url = embedded_lake.dsn
         with deltasql.connect(url, config={"mirror.retry_backoff_base": "1h"}) as lake:
             table = lake.create_table("shop.orders", "id BIGINT", location=str(tmp_path / "orders"))
             foreign = tmp_path / f"orders/_delta_log/{1:020d}.json"
@@ -187,20 +217,20 @@ class TestMirror:
             table.append(pa.table({"id": [1]}))
             off = lake.create_table("shop.private", "id BIGINT", properties={"deltasql.mirror.mode": "off"})
             runs = [deltasql_command("mirror", "run", url=url, width=80) for _ in range(2)]
-            told = deltasql_command("mirror", "run", "--json", url=url)
+            as_json = deltasql_command("mirror", "run", "--json", url=url)
             status = deltasql_command("mirror", "status", url=url, width=80)
             validated = deltasql_command("mirror", "validate", table.name, url=url)
             repaired = deltasql_command("mirror", "repair", table.name, url=url)
-        for done in (*runs, told, validated, repaired):
-            assert done.returncode == 1
+        for done in (*runs, as_json, validated, repaired):
+            assert done.exit_code == 1
         assert "WRITE by other/1" in repaired.stderr
         assert "published." not in runs[0].stdout
-        assert {row["table"] for row in json.loads(told.stdout) if row["error"]} == {table.name, off.name}
+        assert {row["table"] for row in json.loads(as_json.stdout) if row["error"]} == {table.name, off.name}
         assert "shop.private: version 0 is not published: mirror.mode is off" in runs[1].stdout
         for done in (*runs, status):
             assert all(len(line) <= 80 for line in done.stdout.splitlines())
             # A paragraph, in which only lines end.
-            assert "Nothing was overwritten. If that commit is not wanted" in " ".join(done.stdout.split())
+            assert "Nothing was overwritten. If that commit is not needed" in " ".join(done.stdout.split())
         [row] = [line.split() for line in status.stdout.splitlines() if line.startswith(" shop.orders ")]
         assert (row[:5], row[-1]) == (["shop.orders", "sync", "1", "0", "-1"], "FAILED")
         assert re.search(r"^shop\.orders: after \d attempts: ", status.stdout, re.M)

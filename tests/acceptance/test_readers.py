@@ -1,8 +1,7 @@
-"""The outside readers agree on tables that delta-rs and Spark write, and a difference does not go unseen."""
+"""The comparison of outside readers detects differences; in long runs, the readers agree on tables of delta-rs and Spark."""
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 from collections.abc import Callable
 from decimal import Decimal
@@ -15,63 +14,15 @@ from deltalake import DeltaTable, write_deltalake
 
 from tests import jars
 from tests.readers import ENGINES, FAULTS, NO_NULL_CONTAINERS, as_seen_by, assert_same_rows, read, rows
+from tests.sample_columns import NESTED, PARTITIONS, PRIMITIVES, partitioned, table_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MOMENT = dt.datetime(2024, 2, 29, 1, 2, 3, 456789)
-INSTANT = MOMENT.replace(tzinfo=dt.UTC)
-PRIMITIVES = {
-    "i8": (pa.int8(), [-128, 127, None]),
-    "i16": (pa.int16(), [-(2**15), 2**15 - 1, None]),
-    "i32": (pa.int32(), [-(2**31), 2**31 - 1, None]),
-    "i64": (pa.int64(), [-(2**63), 2**63 - 1, None]),
-    "f32": (pa.float32(), [1.5, float("nan"), None]),
-    "f64": (pa.float64(), [-0.0, float("-inf"), None]),
-    "flag": (pa.bool_(), [True, False, None]),
-    "text": (pa.string(), ["naïve ✓ 'quoted'", "", None]),
-    "bytes": (pa.binary(), [b"\x00\xff", b"text", None]),
-    "day": (pa.date32(), [dt.date(1582, 10, 4), dt.date(9999, 12, 31), None]),
-    "instant": (pa.timestamp("us", "UTC"), [INSTANT, dt.datetime(1900, 1, 1, microsecond=1, tzinfo=dt.UTC), None]),
-    "moment": (pa.timestamp("us"), [MOMENT, dt.datetime(1969, 12, 31, 23, 59, 59, 999999), None]),
-    "price": (pa.decimal128(10, 2), [Decimal("-1.25"), Decimal("12345678.90"), None]),
-    "wide": (pa.decimal128(38, 18), [Decimal("12345678901234567890.123456789012345678"), Decimal("-0.5"), None]),
-}
-NESTED = {
-    "pair": (
-        pa.struct([("x", pa.int32()), ("text", pa.string()), ("bytes", pa.binary()), ("moment", pa.timestamp("us"))]),
-        [{"x": 1, "text": "a", "bytes": b"\xfe", "moment": MOMENT}, {"x": None, "text": "", "bytes": b""}, None],
-    ),
-    "numbers": (pa.list_(pa.int64()), [[1, None, 3], [], None]),
-    "pairs": (pa.list_(pa.struct([("k", pa.string()), ("v", pa.float64())])), [[{"k": "a", "v": 0.5}, {}], [], None]),
-    "counts": (pa.map_(pa.string(), pa.int32()), [[("b", 1), ("a", None)], [], None]),
-    "instants": (pa.map_(pa.int32(), pa.list_(pa.timestamp("us", "UTC"))), [[(2, [INSTANT]), (1, [])], [], None]),
-    "grid": (pa.list_(pa.list_(pa.decimal128(5, 1))), [[[Decimal("0.5")], [], None], [], None]),
-}
-PARTITIONS = {
-    "text": (
-        pa.string(),
-        [None, "a b", "x/y", "ü=1", "100%", "%20", "a:b", "q?", "#", "'\"", "a\\b", "[{*}]", "a+b&c"],
-    ),
-    "int": (pa.int32(), [None, -5, 7]),
-    "flag": (pa.bool_(), [None, True, False]),
-    "double": (pa.float64(), [None, 1.5, -0.25]),
-    "day": (pa.date32(), [None, dt.date(2024, 2, 29), dt.date(1969, 12, 31)]),
-    "instant": (pa.timestamp("us", "UTC"), [None, INSTANT, dt.datetime(1960, 1, 1, tzinfo=dt.UTC)]),
-    "moment": (pa.timestamp("us"), [None, MOMENT, dt.datetime(1960, 1, 1)]),
-    "decimal": (pa.decimal128(10, 2), [None, Decimal("1.25"), Decimal("100.00")]),
-}
 ENCODED_ROOT = "root that URLs encode"
 
 
-def table_of(columns: dict[str, tuple[pa.DataType, list[Any]]]) -> pa.Table:
-    return pa.table({name: pa.array(values, kind) for name, (kind, values) in columns.items()})
-
-
-def partitioned(kind: pa.DataType, values: list[Any]) -> pa.Table:
-    return pa.table({"p": pa.array(values, kind), "id": pa.array(range(len(values)), pa.int64())})
-
-
+@pytest.mark.long
 @pytest.mark.parametrize("columns", [PRIMITIVES, NESTED], ids=["primitives", "nested"])
 def test_every_type(columns: dict[str, Any], tmp_path: Path, spark_session: SparkSession) -> None:
     expected = table_of(columns)
@@ -79,6 +30,7 @@ def test_every_type(columns: dict[str, Any], tmp_path: Path, spark_session: Spar
     assert_same_rows(tmp_path, expected, spark=spark_session)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", PARTITIONS)
 def test_partition_values(name: str, tmp_path: Path, spark_session: SparkSession) -> None:
     expected = partitioned(*PARTITIONS[name])
@@ -86,12 +38,14 @@ def test_partition_values(name: str, tmp_path: Path, spark_session: SparkSession
     assert_same_rows(tmp_path, expected, spark=spark_session)
 
 
+@pytest.mark.long
 def test_several_partition_columns(tmp_path: Path, spark_session: SparkSession) -> None:
     expected = table_of({name: PARTITIONS[name] for name in ("int", "day", "decimal")})
     write_deltalake(tmp_path, expected, partition_by=["day", "decimal"])
     assert_same_rows(tmp_path, expected, spark=spark_session)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("checkpoint", [False, True], ids=["commits", "checkpoint"])
 def test_every_version(checkpoint: bool, tmp_path: Path, spark_session: SparkSession) -> None:
     first = pa.table({"id": pa.array([1, 2], pa.int64())})
@@ -107,12 +61,14 @@ def test_every_version(checkpoint: bool, tmp_path: Path, spark_session: SparkSes
     assert_same_rows(tmp_path, second, spark=spark_session)
 
 
+@pytest.mark.long
 def test_a_table_without_rows(tmp_path: Path, spark_session: SparkSession) -> None:
     expected = table_of({**PRIMITIVES, **NESTED}).slice(0, 0)
     write_deltalake(tmp_path, expected)
     assert_same_rows(tmp_path, expected, spark=spark_session)
 
 
+@pytest.mark.long
 def test_deletion_vectors(tmp_path: Path, spark_session: SparkSession) -> None:
     spark_session.sql(
         f"CREATE TABLE delta.`{tmp_path}` (id BIGINT) USING delta TBLPROPERTIES ('delta.enableDeletionVectors' = true)"
@@ -132,7 +88,7 @@ CHANGES: dict[str, Callable[[list[Any]], list[Any]]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_difference_is_seen_in_every_engine(change: str, tmp_path: Path, spark_session: SparkSession) -> None:
+def test_a_difference_is_detected_in_every_engine(change: str, tmp_path: Path, spark_session: SparkSession) -> None:
     write_deltalake(tmp_path, pa.table({"id": pa.array([1, 2, 3], pa.int64())}))
     changed = pa.table({"id": pa.array(CHANGES[change]([1, 2, 3]), pa.int64())})
     with pytest.raises(AssertionError) as caught:
@@ -142,13 +98,13 @@ def test_a_difference_is_seen_in_every_engine(change: str, tmp_path: Path, spark
 
 
 @pytest.mark.parametrize("column", [*PRIMITIVES, *NESTED])
-def test_a_difference_is_seen_in_every_type(column: str) -> None:
+def test_a_difference_is_detected_in_every_type(column: str) -> None:
     kind, (one, other, _) = {**PRIMITIVES, **NESTED}[column]
     assert rows(pa.table({"c": pa.array([one], kind)})) != rows(pa.table({"c": pa.array([other], kind)}))
     assert rows(pa.table({"c": pa.array([one, None], kind)})) == rows(pa.table({"c": pa.array([None, one], kind)}))
 
 
-def test_what_the_message_says(tmp_path: Path) -> None:
+def test_message_of_a_difference(tmp_path: Path) -> None:
     write_deltalake(tmp_path, pa.table({"id": pa.array([1, 2], pa.int64())}))
     with pytest.raises(AssertionError) as caught:
         assert_same_rows(tmp_path, pa.table({"id": pa.array([1, 7], pa.int64())}), engines=["duckdb"], version=0)
@@ -251,6 +207,7 @@ FAULTY: dict[str, tuple[Callable[[Path, SparkSession], pa.Table], list[str]]] = 
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", FAULTY)
 def test_known_faults_are_still_there(what: str, tmp_path: Path, spark_session: SparkSession) -> None:
     write, others = FAULTY[what]
@@ -258,6 +215,7 @@ def test_known_faults_are_still_there(what: str, tmp_path: Path, spark_session: 
     assert_same_rows(tmp_path, expected, spark=spark_session, meets=[what, *others])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["a b", "ä", "it's"])
 def test_odd_roots(name: str, tmp_path: Path, spark_session: SparkSession) -> None:
     expected = partitioned(*PARTITIONS["text"])

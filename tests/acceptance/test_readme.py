@@ -6,6 +6,7 @@ session of the test run.
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.local_spark import JAVA_OPTIONS
 
 REPOSITORY = Path(__file__).parents[2]
 _SNIPPET = re.compile(r"<!-- executed by [^>]*-->\n```python\n(.*?)```", re.DOTALL)
@@ -37,7 +40,12 @@ def snippets(page: str) -> str:
 
 def test_readme_runs_in_an_empty_directory(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", snippets("README.md")], cwd=tmp_path, capture_output=True, text=True, timeout=600
+        [sys.executable, "-c", snippets("README.md")],
+        cwd=tmp_path,
+        env={**os.environ, "JDK_JAVA_OPTIONS": JAVA_OPTIONS},
+        capture_output=True,
+        text=True,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
 

@@ -1,8 +1,7 @@
-"""`kill -9` of a stream between its commit and Spark's note of it: started again, it neither loses nor doubles rows."""
+"""`kill -9` of a stream around its commit: restarted, the stream neither loses nor doubles rows."""
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -12,18 +11,19 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 import deltasql
+from tests.local_spark import process_environment
 
 PROGRAM = """
 import os, signal, sys
 from pathlib import Path
 from pyspark.sql import SparkSession
 import deltasql
-from deltasql.datasource import source, write
+from deltasql.datasource import source, source_writer
 
 url, table, sink, checkpoint, dies_at, after = sys.argv[1:]
 
 
-class Dying(write.StreamWriter):
+class Dying(source_writer.StreamWriter):
     def commit(self, messages, batchId):
         if str(batchId) == dies_at and after == "before":
             kill()
@@ -69,15 +69,17 @@ def test_killed_around_its_commit(
         assert sorted(sink.arrow()["id"].to_pylist()) == list(range(committed)), moment
         assert not (checkpoint / "commits" / str(batch)).exists()
 
-    assert run(lake.dsn, source.name, sink.name, checkpoint, "never", "") == 0
+    deltasql.register(spark_session, lake.dsn)
+    reader = spark_session.readStream.format("deltasql").option("maxFilesPerTrigger", 1).option("startingVersion", 1)
+    writer = reader.load(source.name).writeStream.format("deltasql").option("checkpointLocation", str(checkpoint))
+    writer.trigger(availableNow=True).start(sink.name).awaitTermination()
     assert sorted(sink.arrow()["id"].to_pylist()) == list(range(2))
     assert sink.version == 2
 
 
 def run(*arguments: object) -> int:
-    """A Spark of its own, which may die; its exit code."""
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    """Run the stream in a process with its own Spark, which kills itself, and return the exit code."""
     command = [sys.executable, "-c", PROGRAM, *map(str, arguments)]
     return subprocess.run(
-        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=800
+        command, env=process_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=800
     ).returncode

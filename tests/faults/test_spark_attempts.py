@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import deltasql
+from tests.local_spark import process_environment
 
 PROGRAM = """
 import sys
@@ -46,7 +46,7 @@ def test_failed_attempts_leave_nobodys_files(
 ) -> None:
     properties = {"deltasql.writer.target_file_size": "100kb"}
     table = lake.create_table(f"{namespace}.t", "id BIGINT, part STRING", properties=properties)
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment = process_environment()
     command = [sys.executable, "-c", PROGRAM, lake.dsn, table.name, way]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr

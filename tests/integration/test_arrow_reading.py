@@ -22,11 +22,11 @@ import pytest
 import deltasql
 from deltasql.protocol.schema import schema_string
 from deltasql.storage import Directory
-from tests.acceptance.test_readers import NESTED, PARTITIONS, PRIMITIVES, partitioned, table_of
 from tests.data_files import put, write
 from tests.factories import add, remove
 from tests.readers import rows
 from tests.s3 import S3Server
+from tests.sample_columns import NESTED, PARTITIONS, PRIMITIVES, partitioned, table_of
 
 Make = Callable[..., deltasql.Table]
 UTC = pa.timestamp("us", "UTC")

@@ -18,10 +18,10 @@ import pytest
 
 import deltasql
 from deltasql.engines.arrow.read import scan
-from tests.acceptance.test_readers import NESTED, PRIMITIVES, table_of
 from tests.data_files import write
 from tests.factories import remove
 from tests.readers import rows
+from tests.sample_columns import NESTED, PRIMITIVES, table_of
 
 Make = Callable[..., deltasql.Table]
 

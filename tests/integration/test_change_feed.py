@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from pyspark.sql import SparkSession
 
 import deltasql
 from deltasql.datasource.read_limits import LIMITS
+from tests.change_feed import assert_changes_lead_to_each_version
 from tests.local_spark import PLAIN
 
 pytestmark = pytest.mark.usefixtures("spark_session")
@@ -55,20 +55,6 @@ def assert_told_alike(table: deltasql.Table, spark: SparkSession, first: int = 0
     assert told(table.changes(first)) == told(reader.load(str(table.location)))
 
 
-def assert_it_leads_from_one_to_the_other(table: deltasql.Table) -> None:
-    """The changes between any two versions, made to the rows of the first, give those of the second."""
-    versions = [
-        Counter(tuple(r.values()) for r in table.arrow(version=v).to_pylist()) for v in range(table.version + 1)
-    ]
-    told = [(tuple(row)[:-3], row["_change_type"], row["_commit_version"]) for row in table.changes(0).collect()]
-    for first, last in itertools.combinations(range(table.version + 1), 2):
-        rows = Counter(versions[first])
-        for values, kind, version in told:
-            if first < version <= last:
-                rows[values] += 1 if kind in ("insert", "update_postimage") else -1
-        assert {values: count for values, count in rows.items() if count} == versions[last], (first, last)
-
-
 def test_each_statement(table: deltasql.Table, lake: deltasql.Lake, spark_session: SparkSession) -> None:
     assert not has_files_of_changes(table), "files tell of rows that are merely added"
     table.update({"n": "n + 1"}, where="id IN (3, 4)")
@@ -101,7 +87,7 @@ def test_each_statement(table: deltasql.Table, lake: deltasql.Lake, spark_sessio
     assert_told_alike(table, spark_session)
     times = {row["_commit_version"]: row["_commit_timestamp"] for row in table.changes(0).collect()}
     assert sorted(times, key=times.__getitem__) == sorted(times)
-    assert_it_leads_from_one_to_the_other(table)
+    assert_changes_lead_to_each_version(table)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -115,7 +101,7 @@ def test_partitions(make_table: Make, spark_session: SparkSession, layout: str) 
     assert_told_alike(table, spark_session)
     rows = table.changes(2, 2).select("id", "part", "_change_type").collect()
     assert {(r["id"], r["part"]) for r in rows if r["_change_type"] == "update_postimage"} == {(0, "ä=ö"), (1, "ä=ö")}
-    assert_it_leads_from_one_to_the_other(table)
+    assert_changes_lead_to_each_version(table)
 
 
 @pytest.mark.parametrize("by_spark", [False, True])
@@ -131,7 +117,7 @@ def test_overwrites(table: deltasql.Table, spark_session: SparkSession, by_spark
     table.overwrite(numbers(0, 2))
     assert len(told(table.changes(3))) == 48 + 2
     assert_told_alike(table, spark_session)
-    assert_it_leads_from_one_to_the_other(table)
+    assert_changes_lead_to_each_version(table)
 
 
 class TestTransactions:
@@ -148,7 +134,7 @@ class TestTransactions:
         assert counts[("insert", 200)] == counts[("insert", 100)] == counts[("delete", 101)] == 1
         assert counts[("update_preimage", 1)] == 1
         assert_told_alike(table, spark_session)
-        assert_it_leads_from_one_to_the_other(table)
+        assert_changes_lead_to_each_version(table)
 
     def test_what_is_staged_by_hand(self, table: deltasql.Table, lake: deltasql.Lake) -> None:
         for name in ("before.parquet", "after.parquet"):
@@ -161,7 +147,7 @@ class TestTransactions:
             tx.stage(table, adds[1:])
         inserted = [i for _, kind, i, _ in told(table.changes(2)) if kind == "insert"]
         assert inserted == [100, 101, 102, 200, 201, 202]
-        assert_it_leads_from_one_to_the_other(table)
+        assert_changes_lead_to_each_version(table)
 
     def test_whole_files_after_parts(self, make_table: Make, lake: deltasql.Lake) -> None:
         table = make_table(schema="id BIGINT, part STRING, n INT", partition_by=["part"], properties=FEED)
@@ -171,7 +157,7 @@ class TestTransactions:
             tx.update(table, {"n": "1"}, where="id = 1")
             tx.delete(table, where="part = 'p1'")
             tx.write(table, numbers(50, 1))
-        assert_it_leads_from_one_to_the_other(table)
+        assert_changes_lead_to_each_version(table)
         assert table.arrow()["id"].to_pylist() == [50]
 
     def test_a_failure_leaves_no_files(self, table: deltasql.Table, lake: deltasql.Lake) -> None:

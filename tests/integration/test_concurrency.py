@@ -11,10 +11,11 @@ import pytest
 
 import deltasql
 from deltasql import SqlTxnLogWriter
+from tests.effort import rounds
 from tests.factories import add, paths, remove
 from tests.processes import run_all
 
-WRITERS, COMMITS = 32, 50
+WRITERS, COMMITS = 32, rounds(50, 200)
 
 
 def blind_appends(dsn: str, table_id: str, commits: int) -> list[int]:

@@ -19,9 +19,9 @@ from pyspark.sql import functions as F
 import deltasql
 from deltasql.engines.spark.dml import merge_pairs
 from deltasql.protocol.table_changes import TableState
-from tests.acceptance.test_readers import NESTED, PRIMITIVES, table_of
 from tests.local_spark import PLAIN
 from tests.readers import assert_same_rows
+from tests.sample_columns import NESTED, PRIMITIVES, table_of
 
 Make = Callable[..., deltasql.Table]
 SCHEMA = "id BIGINT NOT NULL, part STRING, n INT, s STRUCT<x: BIGINT>"

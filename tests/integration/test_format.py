@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 
 import deltasql
 from deltasql.datasource.read_limits import LIMITS
-from tests.acceptance.test_readers import NESTED, PRIMITIVES, table_of
 from tests.readers import rows
+from tests.sample_columns import NESTED, PRIMITIVES, table_of
 
 Make = Callable[..., deltasql.Table]
 

@@ -16,8 +16,8 @@ from deltasql.engines.arrow.read.deletion_vector_read import bitmaps
 from deltasql.engines.spark.dml import rewrite_files
 from deltasql.engines.spark.scan import snapshot_frame
 from deltasql.storage import Directory
-from tests.acceptance.test_golden import adopted, changes_by_spark
 from tests.ageing import clean
+from tests.golden import adopted, changes_by_spark
 from tests.local_spark import PLAIN
 from tests.readers import assert_same_rows, read, rows
 

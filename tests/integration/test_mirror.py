@@ -25,31 +25,14 @@ from deltasql.delta_log.replay import LogFiles, replay
 from deltasql.storage import Directory
 from tests.ageing import age
 from tests.factories import add, remove
+from tests.published_log import commit_file, hanging, log_of, stage, state_of
 from tests.servers import wait_until
 
 Make = Callable[..., deltasql.Table]
 
 
-def log_of(table: deltasql.Table) -> Path:
-    return Path(table.location) / "_delta_log"
-
-
-def commit_file(table: deltasql.Table, version: int) -> Path:
-    return log_of(table) / f"{version:020d}.json"
-
-
 def actions(table: deltasql.Table, version: int) -> list[dict[str, Any]]:
     return [json.loads(line) for line in commit_file(table, version).read_text().splitlines()]
-
-
-def stage(lake: deltasql.Lake, table: deltasql.Table, *given: Any, **options: Any) -> int:
-    with lake.begin(**options) as tx:
-        tx.stage(table, given or [add()])
-    return next(iter(tx.versions.values()))
-
-
-def state_of(lake: deltasql.Lake, table: deltasql.Table) -> deltasql.MirrorStatus:
-    return next(s for s in lake.mirror.status() if s.table == table.name)
 
 
 @pytest.fixture
@@ -766,31 +749,6 @@ def raising(error: Exception) -> Callable[..., Any]:
         raise error
 
     return fail
-
-
-class hanging:
-    """Publishing a table hangs until it is told to go on."""
-
-    def __init__(self, table: deltasql.Table, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.at_work, self._goes_on = threading.Event(), threading.Event()
-        original = Directory.put_if_absent
-
-        def slow(directory: Directory, path: str, data: bytes) -> bool:
-            if directory.location == table.location:
-                self.at_work.set()
-                assert self._goes_on.wait(60)
-            return original(directory, path, data)
-
-        monkeypatch.setattr(Directory, "put_if_absent", slow)
-
-    def set(self) -> None:
-        self._goes_on.set()
-
-    def __enter__(self) -> hanging:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.set()
 
 
 class webhook:

@@ -20,7 +20,7 @@ import deltasql
 from deltasql.delta_log.last_checkpoint import checksum
 from deltasql.mirror import validate as validation
 from tests.ageing import clean
-from tests.integration.test_mirror import commit_file, hanging, log_of, stage, state_of
+from tests.published_log import commit_file, hanging, log_of, stage, state_of
 from tests.servers import wait_until
 
 Make = Callable[..., deltasql.Table]

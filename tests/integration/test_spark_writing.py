@@ -18,8 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import deltasql
-from tests.acceptance.test_readers import NESTED, PRIMITIVES, table_of
 from tests.readers import assert_same_rows
+from tests.sample_columns import NESTED, PRIMITIVES, table_of
 
 Make = Callable[..., deltasql.Table]
 WAYS = {"native": (), "arrow": ("part",)}

@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -30,8 +31,10 @@ def sql(lake: deltasql.Lake, namespace: str, spark_session: SparkSession) -> Run
 @pytest.fixture
 def orders(sql: Run, lake: deltasql.Lake, namespace: str) -> deltasql.Table:
     sql("CREATE TABLE ns.orders (id BIGINT NOT NULL, day TEXT, amount NUMERIC(10, 2) DEFAULT 7)")
-    sql("INSERT INTO ns.orders VALUES (1, 'a', 10), (2, 'b', 20), (3, 'a', 30)")
-    return lake.table(f"{namespace}.orders")
+    table = lake.table(f"{namespace}.orders")
+    amounts = pa.array([Decimal(10), Decimal(20), Decimal(30)], pa.decimal128(10, 2))
+    table.append(pa.table({"id": [1, 2, 3], "day": ["a", "b", "a"], "amount": amounts}))
+    return table
 
 
 def rows(table: deltasql.Table) -> list[tuple[Any, ...]]:

@@ -12,9 +12,10 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 import deltasql
+from tests.effort import rounds
 from tests.processes import run_all
 
-SECONDS = float(os.environ.get("TEST_TRANSFER_SECONDS", "8"))
+SECONDS = float(os.environ.get("TEST_TRANSFER_SECONDS", rounds(8, 60)))
 TABLES, ACCOUNTS, EACH = 5, 4, 1000
 TOTAL = TABLES * ACCOUNTS * EACH
 

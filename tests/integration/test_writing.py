@@ -22,8 +22,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import deltasql
-from tests.acceptance.test_readers import NESTED, PRIMITIVES, table_of
+from tests.effort import rounds
 from tests.readers import assert_same_rows
+from tests.sample_columns import NESTED, PRIMITIVES, table_of
 
 Make = Callable[..., deltasql.Table]
 ENGINES = ("delta-rs", "polars", "duckdb", "clickhouse")
@@ -575,7 +576,7 @@ def literal(value: Any) -> str:
     return f"DATE '{value}'" if isinstance(value, dt.date) else f'"{value}"' if isinstance(value, str) else str(value)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=rounds(15), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_no_file_with_a_matching_row_is_pruned(lake: deltasql.Lake, workdir: Path, data: st.DataObject) -> None:
     """What our own statistics prune, on random rows: NaN is the largest number, texts are cut, times lose microseconds."""

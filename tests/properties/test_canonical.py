@@ -14,6 +14,7 @@ import deltasql
 from deltasql.delta_log.commit_file import commit_bytes
 from deltasql.protocol.actions import ACTIONS, from_dict
 from deltasql.store import Landed
+from tests.effort import rounds
 
 text = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\x00"), max_size=12)
 name = st.text("abcdefgh-é漢😀 %+", min_size=1, max_size=12).map(lambda s: s.strip() or "x")
@@ -67,7 +68,7 @@ def silent(embedded_lake: deltasql.Lake) -> Iterator[deltasql.Lake]:
         yield lake
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=rounds(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(actions=commits(), stamped=st.booleans())
 def test_from_memory_and_from_the_database(silent: deltasql.Lake, actions: list[Any], stamped: bool) -> None:
     landed: list[Landed] = []

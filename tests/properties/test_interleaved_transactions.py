@@ -20,6 +20,7 @@ from hypothesis.stateful import (
 )
 
 import deltasql
+from tests.effort import rounds
 from tests.factories import add, paths, remove
 
 TABLES = ("a", "b", "c")
@@ -136,5 +137,7 @@ def machine(lake: deltasql.Lake) -> type[RuleBasedStateMachine]:
 
 
 def test_interleaved_transactions_match_the_model(lake: deltasql.Lake) -> None:
-    limits = settings(max_examples=12, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck))
+    limits = settings(
+        max_examples=rounds(12), stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+    )
     run_state_machine_as_test(machine(lake), settings=limits)

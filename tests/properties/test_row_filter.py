@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 import deltasql
 from deltasql.expressions.predicates import Predicate
-from tests.properties.test_pruning import (
+from tests.effort import rounds
+from tests.predicate_cases import (
     COLUMNS,
     OPERATORS,
     PARTITIONS,
@@ -218,7 +219,7 @@ texts = predicates.map(lambda pred: pred.sql)
 
 
 @settings(
-    max_examples=8,
+    max_examples=rounds(8),
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=list(HealthCheck),

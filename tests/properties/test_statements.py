@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 import deltasql
-from tests.integration.test_change_feed import assert_it_leads_from_one_to_the_other
+from tests.change_feed import assert_changes_lead_to_each_version
+from tests.effort import rounds
 from tests.readers import assert_same_rows
 
 NUMBERS = st.one_of(st.none(), st.integers(-3, 3))
@@ -116,7 +117,7 @@ def postgres(embedded_lake: deltasql.Lake) -> Any:
 
 
 @settings(
-    max_examples=4,
+    max_examples=rounds(3, 40),
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=list(HealthCheck),
@@ -161,7 +162,7 @@ def test_statements_do_what_postgres_does(
                 assert_same_rows(Path(table.location), table.arrow(), READERS, spark=spark_session)
     for table in tables.values():
         if table.properties.get("delta.enableChangeDataFeed") == "true":
-            assert_it_leads_from_one_to_the_other(table)
+            assert_changes_lead_to_each_version(table)
     postgres.execute(f"DROP TABLE {name}")
 
 

@@ -1,7 +1,7 @@
 """The same tests for every way to the rows: the file index, reads with literals, a read with a join.
 
-With TEST_SPARK_CONNECT=1 the session is one of Spark Connect's, which cannot be in one process with another one:
-`test_connect.py` runs the tests like that in a process of their own.
+With TEST_SPARK_CONNECT=literals or =join the session is one of Spark Connect, and rows are read in that way. A process has
+either classic or Connect sessions, so `test_connect_*.py` run the tests in separate processes.
 """
 
 from __future__ import annotations
@@ -20,14 +20,23 @@ import pytest
 import deltasql
 from deltasql.engines.spark.scan import plain_scan, snapshot_frame
 from deltasql.protocol.file_paths import encode_path
+from tests.local_spark import JAVA_OPTIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-ON_CONNECT = os.environ.get("TEST_SPARK_CONNECT") == "1"
-WAYS = ("literals", "join") if ON_CONNECT else ("index", "literals", "join")
+_CONNECT_WAY = os.environ.get("TEST_SPARK_CONNECT")
+ON_CONNECT = bool(_CONNECT_WAY)
+WAYS = (_CONNECT_WAY,) if _CONNECT_WAY else ("index", "literals", "join")
 
 Put = Callable[..., deltasql.Add]
+IDS = pa.table({"id": pa.array([1, 2], pa.int64())})
+ODD_NAMES = [
+    "a b.parquet", "a%20b.parquet", "100%.parquet", "[a].parquet", "{a,b}.parquet", "a*b.parquet", "a?b.parquet",
+    "a#b.parquet", "a+b.parquet", "a&b=c;d,e.parquet", "a:b/c.parquet", "größe.parquet", "数据 1.parquet", "😀.parquet",
+    "a'b\"c.parquet", "a|b.parquet", "a^b`c.parquet", "<a>.parquet", "a@b!c$(d)~.parquet", "nbsp\xa0.parquet",
+    "e\u0301.parquet", "zero\u200bwidth.parquet", "_p=1/[x] y/a.parquet", "without ending", "p=a%2Fb/x.parquet",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -47,6 +56,7 @@ def _connect_session(folder: Path) -> Iterator[SparkSession]:
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder / "local"),
+        "spark.driver.extraJavaOptions": JAVA_OPTIONS,
         "spark.ui.enabled": "false",
         "spark.log.level": "ERROR",
         "spark.python.authenticate.socketTimeout": "60s",  # for workers that start while much else does
@@ -124,3 +134,7 @@ def time_zone(session: SparkSession) -> Iterator[Callable[[str], None]]:
 
 def schema_of(df: DataFrame) -> list[tuple[str, str]]:
     return [(field.name, field.dataType.simpleString()) for field in df.schema]
+
+
+def ids(df: DataFrame) -> list[int]:
+    return sorted(row["id"] for row in df.select("id").collect())

@@ -1,4 +1,4 @@
-"""Rows are told by their places whichever way they are read, on classic sessions and on Spark Connect."""
+"""Row changes find the same rows whichever way rows are read, on classic sessions and on Spark Connect."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_update_delete_and_merge(lake: deltasql.Lake, make_table: Make, partitio
 
 
 @pytest.mark.parametrize("way", ["literals"], indirect=True)
-def test_expressions_and_what_is_wrong_with_them(lake: deltasql.Lake, make_table: Make) -> None:
+def test_expressions_and_their_errors(lake: deltasql.Lake, make_table: Make) -> None:
     table = make_table(schema="id BIGINT, t INT, twice INT GENERATED ALWAYS AS (t * 2)")
     table.append(pa.table({"id": [1, 2], "t": pa.array([5, 6], pa.int32())}))
     for where in ("nope = 1", "id = = 1", "id"):

@@ -12,8 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from deltasql.engines.spark.scan.hadoop_paths import escaped, hadoop_paths, hadoop_root, hadoop_uri
-from tests.spark.conftest import ON_CONNECT
-from tests.spark.test_reading import ODD_NAMES
+from tests.spark.conftest import ODD_NAMES, ON_CONNECT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

