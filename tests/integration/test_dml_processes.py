@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import deltasql
-from tests.local_spark import java, java_obstacle
+from tests.local_spark import java_obstacle, process_environment
 
 PROGRAM = """
 import json, sys, time
@@ -53,11 +52,10 @@ def test_same_file_and_others(lake: deltasql.Lake, namespace: str, spark_session
         table.append(pa.table({"id": [start, start + 1], "n": pa.array([0, 0], pa.int32())}))
     first = [f"UPDATE {table.name} SET n = n + 1 WHERE id {where}" for where in ("= 0", "IN (10, 11)")]
     second = [f"UPDATE {table.name} SET n = n + 10 WHERE id {where}" for where in ("= 10", "= 11")]
-    environment = {**os.environ, **java(), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", PROGRAM, lake.dsn, str(me), str(tmp_path), first[me], second[me]],
-            env=environment,
+            env=process_environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )

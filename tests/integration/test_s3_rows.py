@@ -4,7 +4,6 @@ with the jars of Hadoop's file system Spark reads them itself."""
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import uuid
@@ -17,7 +16,7 @@ from pyspark.sql import SparkSession
 
 import deltasql
 from tests import jars
-from tests.local_spark import PLAIN, java, java_obstacle
+from tests.local_spark import PLAIN, java_obstacle, process_environment
 from tests.s3 import S3Server
 
 
@@ -100,9 +99,8 @@ def test_through_s3a(embedded_lake: deltasql.Lake, s3: S3Server, tmp_path: Path)
         pytest.skip(obstacle)
     place = f"s3://lake/{uuid.uuid4()}/a b"
     arguments = (embedded_lake.dsn, f"s{uuid.uuid4().hex}", place, jars.paths(jars.S3A), json.dumps(s3.options()))
-    environment = {**os.environ, **java(), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     command = [sys.executable, "-c", S3A, *arguments]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=tmp_path, env=process_environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-5000:]
     found, same_settings = json.loads(done.stdout.splitlines()[-1])
     assert same_settings

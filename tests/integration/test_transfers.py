@@ -84,9 +84,9 @@ def _look(dsn: str, names: list[str], seconds: float, _: int) -> tuple[set[int],
 
 def _serve(dsn: str, names: list[str], seconds: float, _: int) -> int:
     """Transfers by Spark, of which at least one lands."""
-    from tests.local_spark import java
+    from tests.local_spark import process_environment
 
-    os.environ.update({"SPARK_LOCAL_IP": "127.0.0.1", **java()})
+    os.environ.update(process_environment())
     count = 0
     with deltasql.connect(dsn, config={"progress": "off"}) as lake:
         end = time.monotonic() + seconds
