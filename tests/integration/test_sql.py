@@ -30,11 +30,14 @@ def sql(lake: deltasql.Lake, namespace: str, spark_session: SparkSession) -> Run
 
 @pytest.fixture
 def orders(sql: Run, lake: deltasql.Lake, namespace: str) -> deltasql.Table:
+    """Three orders in two files."""
     sql("CREATE TABLE ns.orders (id BIGINT NOT NULL, day TEXT, amount NUMERIC(10, 2) DEFAULT 7)")
-    table = lake.table(f"{namespace}.orders")
     amounts = pa.array([Decimal(10), Decimal(20), Decimal(30)], pa.decimal128(10, 2))
-    table.append(pa.table({"id": [1, 2, 3], "day": ["a", "b", "a"], "amount": amounts}))
-    return table
+    rows = pa.table({"id": [1, 2, 3], "day": ["a", "b", "a"], "amount": amounts})
+    with lake.begin() as tx:
+        for file in (rows.slice(0, 1), rows.slice(1)):
+            tx.write(f"{namespace}.orders", file)
+    return lake.table(f"{namespace}.orders")
 
 
 def rows(table: deltasql.Table) -> list[tuple[Any, ...]]:
