@@ -362,9 +362,15 @@ class TestTables:
     @pytest.mark.parametrize(
         ("text", "problem"),
         [
-            ("CREATE TABLE ns.t (id INT) TBLPROPERTIES (\n my.x = NULL)", "line 2, column 2: .* my.x cannot be NULL"),
-            ("ALTER TABLE ns.orders SET TBLPROPERTIES (\n'x' = 1 + 2)", "line 2, column 1: .* x cannot be 1 \\+ 2"),
-            ("ALTER TABLE ns.orders SET (\nx = NULL)", "line 2, column 1: .* x cannot be NULL"),
+            (
+                "CREATE TABLE ns.t (id INT) TBLPROPERTIES (\n my.x = NULL)",
+                "line 2, column 2: .* invalid value NULL of property my.x",
+            ),
+            (
+                "ALTER TABLE ns.orders SET TBLPROPERTIES (\n'x' = 1 + 2)",
+                "line 2, column 1: .* invalid value 1 \\+ 2 of property x",
+            ),
+            ("ALTER TABLE ns.orders SET (\nx = NULL)", "line 2, column 1: .* invalid value NULL of property x"),
             ("ALTER TABLE ns.orders SET TABLESPACE x", "has SET TABLESPACE"),
             ("CREATE TABLE ns.t (id BIGINT PRIMARY KEY)", "PRIMARY KEY is not supported for columns"),
             ("CREATE TABLE ns.t (id BIGINT, UNIQUE (id))", "UNIQUE .id. is not supported for tables"),
