@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,6 +22,7 @@ import deltasql
 from deltasql.engines.spark.scan import plain_scan, snapshot_frame
 from deltasql.protocol.file_paths import encode_path
 from tests.local_spark import JAVA_OPTIONS
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,22 +51,26 @@ def session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 def _connect_session(folder: Path) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
+    from pyspark.sql.connect.client import DefaultChannelBuilder
 
+    port = free_port()  # the default port would be shared by two processes
     os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     settings = {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder / "local"),
+        "spark.connect.grpc.binding.port": str(port),
         "spark.driver.extraJavaOptions": JAVA_OPTIONS,
         "spark.ui.enabled": "false",
         "spark.log.level": "ERROR",
         "spark.python.authenticate.socketTimeout": "60s",  # for workers that start while much else does
     }
-    with warnings.catch_warnings(action="ignore"):  # about settings that are the server's
-        spark = SparkSession.builder.remote("local[2]").config(map=settings).getOrCreate()
-    yield spark
-    spark.stop()
+    with patch.object(DefaultChannelBuilder, "default_port", staticmethod(lambda: port)):
+        with warnings.catch_warnings(action="ignore"):  # about settings that are the server's
+            spark = SparkSession.builder.remote("local[2]").config(map=settings).getOrCreate()
+        yield spark
+        spark.stop()
 
 
 @pytest.fixture(scope="session")
