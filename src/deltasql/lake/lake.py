@@ -138,17 +138,17 @@ class Lake:
         """Return the context in which SQL statements of a transaction find tables."""
         from deltasql.sql.statement_session import TransactionSession
 
-        def create(txn: MultiTableTransaction, asked: Definition, rows: Any) -> TableState:
+        def create(txn: MultiTableTransaction, definition: Definition, rows: Any) -> TableState:
             spec = TableSpec(
-                asked.schema,
+                definition.schema,
                 rows,
-                asked.location,
-                asked.partition_by,
-                asked.properties,
-                asked.constraints,
-                asked.description,
+                definition.location,
+                definition.partition_by,
+                definition.properties,
+                definition.constraints,
+                definition.description,
             )
-            return self._creator.stage(txn, self.local_name(asked.name), spec)
+            return self._creator.stage(txn, self.local_name(definition.name), spec)
 
         def read(state: TableState, version: int | None, timestamp: str | None) -> DataFrame:
             if version is None and timestamp is None:

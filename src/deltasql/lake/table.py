@@ -211,10 +211,10 @@ class Table(ReadableTable):
             UnsupportedFeature: `zorder_by` is given.
             CommitConflict: Another commit keeps changing the same files.
         """
-        asked = Compaction(where, zorder_by, target_size)
+        options = Compaction(where, zorder_by, target_size)
         compact = self.lake.compactor.compact
         return retry_on_conflict(
-            lambda: self._committed(lambda txn, state: compact(txn, state, asked)), self.lake.retries
+            lambda: self._committed(lambda txn, state: compact(txn, state, options)), self.lake.retries
         )
 
     def add_files(

@@ -22,11 +22,17 @@ _TYPES: dict[int, tuple[pa.DataType, _Parse]] = {
     23: (pa.int32(), int),
 }
 """The Arrow type and the parser of PostgreSQL's types bool, bytea, bigint and integer, by type OID."""
+_FILE_ORDER = [("commit_id", "ascending"), ("ord", "ascending")]
 _TEXT: tuple[pa.DataType, _Parse] = (pa.string(), bytes)
 
 
 class RowSession(ArrowSession):
     """A session like `ArrowSession` that opens fast and reads row by row."""
+
+    def table(self, name: str, /, **values: Any) -> pa.Table:
+        """Return the rows of a named query. Files come in the order in which they were committed."""
+        found = super().table(name, **values)
+        return found.sort_by(_FILE_ORDER) if {"commit_id", "ord"} <= set(found.column_names) else found
 
     def _open(self) -> Any:
         connection = self._database.take_connection()
