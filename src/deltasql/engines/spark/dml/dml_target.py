@@ -47,6 +47,8 @@ class TargetTable:
 
     def _file_indexes(self) -> dict[int, int]:
         """Return the indexes of the snapshot's files by file id. (Spark needs no job for local data.)"""
+        if not self.snapshot.files.num_rows:  # Spark Connect cannot make a frame of an empty Arrow table
+            return {}
         paths = hadoop_paths(self.snapshot.location, self.snapshot.files["path"].to_pylist())
         uris = pa.table({FILE: pa.array(map(hadoop_uri, paths), pa.string())})
         ids = self.spark.createDataFrame(uris).select(file_id(F.col(FILE)).alias(FILE)).collect()
