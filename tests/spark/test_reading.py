@@ -265,7 +265,7 @@ class TestPartitions:
         """Spark would read it as null."""
         table = make_table(schema="id BIGINT, p DECIMAL(4,2)", partition_by=["p"])
         put(table, IDS, values={"p": "1234.5"})
-        with pytest.raises(deltasql.ValidationError, match=r"'p' is decimal\(4,2\).*'1234.5'"):
+        with pytest.raises(deltasql.ValidationError, match=r"'p': invalid decimal\(4,2\) value '1234.5'"):
             table.df()
 
     def test_partition_values_come_from_the_log_not_the_path(self, make_table: Make, put: Put) -> None:
@@ -412,7 +412,7 @@ class TestSnapshots:
         table = make_table(schema="id BIGINT")
         with lake.begin() as tx:
             tx.stage(table, [deltasql.Add("a.parquet", 0, 0)])
-        with pytest.raises(deltasql.ValidationError, match=r"'a\.parquet' has no bytes"):
+        with pytest.raises(deltasql.ValidationError, match=r"'a\.parquet' has size 0"):
             table.df()
 
 
