@@ -226,7 +226,7 @@ class TestDuckDB:
         write(table, pa.table({"id": [1], 'a"b': [0.5]}))
         with duckdb.connect() as connection:
             assert table.duckdb(connection, "with-dash").fetchall() == [(1, 0.5)]
-            with pytest.raises(deltasql.ValidationError, match="a name begins with a letter"):
+            with pytest.raises(deltasql.ValidationError, match="a name starts with a letter"):
                 table.duckdb(connection, "1; DROP TABLE x")
         with pytest.raises(deltasql.UsageError, match=r"duckdb\.connect\(\)"):
             table.duckdb("memory")

@@ -195,7 +195,7 @@ class TestUpdate:
             ({"m": "1"}, 'column "m" does not exist .known: id, part, n, s'),
             ({"n": "'many'"}, "column 'n' is integer and cannot hold many"),
             ({"n": "id * 10000000000"}, "column 'n' is integer and cannot hold"),
-            ({"s": "1"}, "column 's' is struct<x: long>, and the value for it is integer"),
+            ({"s": "1"}, "column 's' is struct<x: long>, and its value is integer"),
             ({"id": "NULL"}, "constraint id NOT NULL"),
             ({"n": "1", "N": "2"}, "column 'n' gets two values"),
             ({}, "an update needs a column"),
