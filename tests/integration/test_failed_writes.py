@@ -105,7 +105,7 @@ class TestStatements:
     def _rewriting(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(deletion_vector_write, "MAX_INLINE_BYTES", 0)
         if request.param == "tasks":
-            monkeypatch.setattr(rewrite_files, "_MOST_TAKEN_HERE", -1)
+            monkeypatch.setattr(rewrite_files, "_MOST_ROWS_ON_DRIVER", -1)
 
     def test_update(self, table: deltasql.Table) -> None:
         update = {"amount": "CASE WHEN id = 4 THEN -1 ELSE 9 END"}
