@@ -306,7 +306,7 @@ class TestErrorReporting:
             other.execute("update dl_tables set current_version = 0 where table_id = %s", [table.id])
         tx = any_lake.begin()
         tx.stage(table, [add()])
-        with pytest.raises(deltasql.ConstraintViolation, match=r"written once|committed once") as caught:
+        with pytest.raises(deltasql.ConstraintViolation, match=r"exists only once|committed once") as caught:
             tx.commit()
         assert caught.value.constraint in ("dl_table_versions_pkey", "dl_mirror_status_pkey")
         assert caught.value.constraint in str(caught.value)
