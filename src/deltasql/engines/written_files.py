@@ -41,22 +41,20 @@ class WrittenFiles:
             self._complete = False
             raise
 
-    def discard(self, keep: Collection[str] = ()) -> int:
-        """Delete the files that were written, except those to keep, and return how many were deleted.
+    def discard(self, keep: Collection[str]) -> None:
+        """Delete the files that were written, except those to keep.
 
         Files are compared by name without folder: names are unique, and stores may spell folders differently.
         """
         names = {_name(path) for path in keep}
         if self._complete and not self._folders and not self._new_location and names >= set(map(_name, self._paths)):
-            return 0
+            return
         directory = Directory(self.location, self._options)
-        unwanted = sorted(path for path in self._all(directory) if _name(path) not in names)
-        directory.delete(unwanted)
+        directory.delete(sorted(path for path in self._all(directory) if _name(path) not in names))
         for folder in self._folders:
             directory.remove_empty_folders(folder)
         if self._new_location and not keep:
             directory.remove_empty_folders("")
-        return len(unwanted)
 
     def _all(self, directory: Directory) -> set[str]:
         found = set(self._paths)
