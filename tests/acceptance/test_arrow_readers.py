@@ -74,7 +74,7 @@ def as_kept(table: pa.Table) -> pa.Table:
     return pa.table([pa.array([cut(v) for v in table[f.name].to_pylist()], f.type) for f in table.schema], table.schema)
 
 
-def test_every_reader_and_this_one(make_table: Make, spark_session: SparkSession) -> None:
+def test_every_reader_returns_the_same_rows(make_table: Make, spark_session: SparkSession) -> None:
     expected = table_of({**PRIMITIVES, **NESTED})
     table = make_table(schema=expected.schema)
     for part in range(3):

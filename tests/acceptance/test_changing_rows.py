@@ -102,7 +102,7 @@ class TestUpdate:
         )
         assert amounts(orders) == BEFORE | {3: 300, 13: 1300}
 
-    def test_2_rows_are_known_by_file_and_number(self, orders: deltasql.Table, run: Run) -> None:
+    def test_2_rows_are_identified_by_file_and_row_number(self, orders: deltasql.Table, run: Run) -> None:
         """Two rows that are alike in all columns are two rows."""
         run("INSERT INTO orders VALUES (50, 'Wed', 1), (50, 'Wed', 1)")
         result = run("UPDATE orders SET amount = 2 WHERE id = 50")
@@ -136,7 +136,7 @@ class TestDelete:
         run("DELETE FROM orders AS o USING (VALUES (3), (13), (13)) AS gone(id) WHERE o.id = gone.id")
         assert amounts(orders).keys() == BEFORE.keys() - {3, 13}
 
-    def test_2_rows_are_known_by_file_and_number(self, orders: deltasql.Table, run: Run) -> None:
+    def test_2_rows_are_identified_by_file_and_row_number(self, orders: deltasql.Table, run: Run) -> None:
         run("INSERT INTO orders VALUES (50, 'Wed', 1), (50, 'Wed', 1), (51, 'Wed', 1)")
         assert run("DELETE FROM orders WHERE id = 50").metrics["numDeletedRows"] == "2"
         assert amounts(orders) == BEFORE | {51: 1}
@@ -145,7 +145,7 @@ class TestDelete:
         run("DELETE FROM orders WHERE amount BETWEEN 9 AND 12")
         assert amounts(orders).keys() == BEFORE.keys() - {9, 10, 11, 12}
 
-    def test_4_returning_tells_the_old_row(self, orders: deltasql.Table, run: Run) -> None:
+    def test_4_returning_holds_the_old_row(self, orders: deltasql.Table, run: Run) -> None:
         returned = run("DELETE FROM orders WHERE id = 7 RETURNING *, amount * 2 AS twice")
         assert list(map(tuple, returned.collect())) == [(7, "Mon", 7, 14)]
         assert amounts(orders).keys() == BEFORE.keys() - {7}

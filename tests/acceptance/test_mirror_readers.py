@@ -229,7 +229,7 @@ def test_spark_streams_from_a_published_table(
     assert drain() == [0, 1, 2, 3]
 
 
-def test_spark_sees_times_of_commits(published: Callable[..., deltasql.Table], spark_session: SparkSession) -> None:
+def test_spark_reads_commit_timestamps(published: Callable[..., deltasql.Table], spark_session: SparkSession) -> None:
     data = pa.table({"id": pa.array([1], pa.int64())})
     table = published(data, properties={"delta.enableInCommitTimestamps": "true"})
     append(table, data)
@@ -242,7 +242,7 @@ def test_spark_sees_times_of_commits(published: Callable[..., deltasql.Table], s
 
 
 class TestFence:
-    def test_readers_read_and_writers_refuse(
+    def test_with_the_fence_readers_read_and_writers_refuse(
         self, published: Callable[..., deltasql.Table], spark_session: SparkSession
     ) -> None:
         data = pa.table({"id": pa.array([1, 2], pa.int64())})
@@ -255,7 +255,7 @@ class TestFence:
             frame.write.format("delta").mode("append").save(table.location)
         assert_same_rows(Path(table.location), data, spark=spark_session)
 
-    def test_without_it_a_foreign_commit_stops_the_mirror(
+    def test_without_the_fence_a_foreign_commit_stops_the_mirror(
         self, lake: deltasql.Lake, published: Callable[..., deltasql.Table]
     ) -> None:
         data = pa.table({"id": pa.array([1], pa.int64())})
@@ -270,7 +270,7 @@ class TestFence:
         lake.drop_table(table.name)  # or it would be tried again for ever
 
 
-def test_delta_rs_goes_on_where_deltasql_stopped(
+def test_delta_rs_continues_where_deltasql_stopped(
     lake: deltasql.Lake, published: Callable[..., deltasql.Table], spark_session: SparkSession
 ) -> None:
     """No lock-in: take the table out of the lake, and it is a Delta table like any other."""
@@ -295,7 +295,7 @@ FEATURES = {
 
 
 @pytest.mark.parametrize("feature", FEATURES)
-def test_columns_that_must_not_be_null(make_table: Make, spark_session: SparkSession, feature: str) -> None:
+def test_not_null_columns(make_table: Make, spark_session: SparkSession, feature: str) -> None:
     """A protocol that lists features must list what such columns need, whatever else brought it about."""
     column, properties = FEATURES[feature]
     table = make_table(schema=f"id BIGINT NOT NULL, s STRUCT<x: BIGINT NOT NULL>, {column}", properties=properties)

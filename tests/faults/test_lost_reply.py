@@ -177,7 +177,7 @@ def test_a_session_that_the_server_ended_is_replaced(
         assert handle.files().num_rows == 1
 
 
-def test_a_standby_does_not_know_what_was_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_standby_cannot_resolve_the_outcome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may not have heard of it yet: what it does not have may have landed all the same."""
     binaries = debian_binaries()
     if binaries is None:
@@ -196,7 +196,7 @@ def test_a_standby_does_not_know_what_was_committed(tmp_path: Path, monkeypatch:
                     outcome.look_up(lake.store._database, txn_id, (1, datetime.now(UTC)), cause)
 
 
-def test_what_leaves_the_outcome_open(lake: deltasql.Lake) -> None:
+def test_errors_that_leave_the_outcome_unknown(lake: deltasql.Lake) -> None:
     """A server that refuses a statement has done nothing of it. One that ends the session may have."""
     with psycopg.connect(lake.dsn, autocommit=True) as connection:
         with pytest.raises(psycopg.Error) as refused:

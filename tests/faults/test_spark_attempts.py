@@ -41,7 +41,7 @@ with deltasql.connect(url, spark=spark) as lake:
 
 
 @pytest.mark.parametrize("way", ["native", "arrow"])
-def test_failed_attempts_leave_nobodys_files(
+def test_failed_attempts_leave_no_files(
     lake: deltasql.Lake, namespace: str, spark_session: SparkSession, way: str
 ) -> None:
     properties = {"deltasql.writer.target_file_size": "100kb"}

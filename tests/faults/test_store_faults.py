@@ -239,7 +239,7 @@ def test_a_store_without_conditional_put(patient_world: World, answer: str, capl
     assert caplog.text.count("does not support conditional put") == 1
 
 
-def test_what_was_staged_is_compared(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_staged_text_is_compared(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A store without conditional put that spoils what it is given does not get it into its place."""
     directory = Directory(world.table.location, world.s3.options(conditional_put="disabled"))
     original = obstore.put
@@ -280,7 +280,7 @@ def test_commits_do_not_queue_up_behind_a_silent_store(world: World) -> None:
         slow.converges()
 
 
-def test_a_failure_while_the_retries_end(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_while_the_retry_thread_ends(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread that retries has found nothing left to do, and a commit fails before it is gone."""
     look, failed, committed = world.lake.store.outbox.status, [], threading.Event()
 
@@ -304,7 +304,7 @@ def test_a_failure_while_the_retries_end(world: World, monkeypatch: pytest.Monke
     assert world.versions == 3
 
 
-def test_a_disk_that_is_full(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not only the store fails: whatever goes wrong at a checkpoint is tried again."""
     original, failed = checkpoints.write_checkpoint, []
 

@@ -146,7 +146,7 @@ class TestTypes:
         ],
         ids=str,
     )
-    def test_other_types_are_not_guessed(self, make_table: Make, stored: pa.DataType, type: str) -> None:
+    def test_other_types_are_rejected(self, make_table: Make, stored: pa.DataType, type: str) -> None:
         table = make_table(schema=f"x {type}")
         path = write(table, pa.table({"x": pa.nulls(1).cast(stored)}))
         with pytest.raises(deltasql.ValidationError, match=f"{table.name}.*{path}.*column 'x' is"):
@@ -179,7 +179,7 @@ class TestTypes:
         write(table, pa.table({"at": array}), use_deprecated_int96_timestamps=True)
         assert table.arrow()["at"].to_pylist() == far
 
-    def test_nanoseconds_are_not_cut(self, make_table: Make) -> None:
+    def test_nanoseconds_are_not_truncated(self, make_table: Make) -> None:
         table = make_table(schema="at TIMESTAMP")
         path = write(table, pa.table({"at": pa.array([1], pa.timestamp("ns", "UTC"))}), version="2.6")
         with pytest.raises(deltasql.ValidationError, match=f"{path}.*a value does not fit timestamp"):
@@ -200,7 +200,7 @@ class TestTypes:
 
 
 class TestColumns:
-    def test_order_and_names_are_the_tables(self, make_table: Make) -> None:
+    def test_order_and_names_come_from_the_table(self, make_table: Make) -> None:
         table = make_table(schema="a INT, `b.c` INT, b STRUCT<c: INT>, Id INT")
         b = pa.array([{"c": 3}])
         write(
@@ -246,7 +246,7 @@ class TestColumns:
         assert table.arrow(columns=["p"], where="later IS NULL AND p > 6").num_rows == 1000
         assert table.arrow(columns=["p"], where="p = 6").num_rows == 0
 
-    def test_chosen(self, make_table: Make) -> None:
+    def test_selected_columns(self, make_table: Make) -> None:
         table = make_table(schema="id BIGINT, Name STRING, amount DOUBLE")
         write(table, pa.table({"id": [1, 2], "Name": ["a", "b"], "amount": [0.5, 1.5]}))
         assert table.arrow(columns=["amount", "name"]).to_pylist() == [
@@ -265,7 +265,7 @@ class TestColumns:
             (["zz"], "known: id"),
         ],
     )
-    def test_columns_that_cannot_be(self, make_table: Make, columns: list[Any], problem: str) -> None:
+    def test_invalid_columns(self, make_table: Make, columns: list[Any], problem: str) -> None:
         with pytest.raises(deltasql.ValidationError, match=problem):
             make_table().arrow(columns=columns)
 
@@ -342,7 +342,7 @@ class TestPartitions:
         assert seen(table.arrow(where="p < 5")) == [2]
 
     @pytest.mark.parametrize(("type", "text"), [("TIMESTAMP", "soon"), ("DECIMAL(5, 2)", "1.005"), ("DOUBLE", "0x1p3")])
-    def test_a_text_that_is_no_value(self, make_table: Make, type: str, text: str) -> None:
+    def test_an_invalid_value_is_rejected(self, make_table: Make, type: str, text: str) -> None:
         table = make_table(schema=f"id BIGINT, p {type}", partition_by=["p"])
         path = write(table, ids(1), values={"p": text})
         assert table.arrow(columns=["id"]).num_rows == 1
@@ -357,7 +357,7 @@ class TestPartitions:
 
 
 class TestSnapshots:
-    def test_only_what_is_committed(self, make_table: Make, lake: deltasql.Lake) -> None:
+    def test_only_committed_rows_are_read(self, make_table: Make, lake: deltasql.Lake) -> None:
         table = make_table(schema="id BIGINT")
         assert table.arrow().num_rows == 0
         assert table.arrow().schema == table.schema

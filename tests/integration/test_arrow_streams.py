@@ -64,7 +64,7 @@ class TestStreams:
         assert sum(sizes) > 60_000_000
         assert max(sizes) < 20_000_000
 
-    def test_left_in_the_middle(self, make_table: Make) -> None:
+    def test_a_stream_closed_early(self, make_table: Make) -> None:
         table = make_table(schema="id BIGINT")
         many_files(table, 10, 1000)
         stream = table.batches()
@@ -84,7 +84,9 @@ class TestStreams:
         ],
         ids=["in the middle of a stream", "before other threads"],
     )
-    def test_the_main_thread_may_end(self, make_table: Make, lake: deltasql.Lake, reading: str, printed: str) -> None:
+    def test_the_main_thread_may_exit_first(
+        self, make_table: Make, lake: deltasql.Lake, reading: str, printed: str
+    ) -> None:
         table = make_table(schema="id BIGINT")
         many_files(table, 10, 100_000)
         program = (
@@ -95,7 +97,7 @@ class TestStreams:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert (ended.returncode, ended.stdout, ended.stderr) == (0, printed, "")
 
-    def test_an_error_comes_in_its_place(self, make_table: Make, lake: deltasql.Lake) -> None:
+    def test_an_error_follows_the_batches_before_it(self, make_table: Make, lake: deltasql.Lake) -> None:
         table = make_table(schema="id BIGINT")
         many_files(table, 3, 10)
         with lake.begin() as tx:
@@ -137,7 +139,7 @@ class TestPolars:
         assert isinstance(found, pl.DataFrame)
         assert found.equals(pl.from_arrow(table.arrow()))
 
-    def test_as_asked(self, make_table: Make) -> None:
+    def test_arguments_of_a_read(self, make_table: Make) -> None:
         table = make_table(schema="id BIGINT, t STRING")
         write(table, pa.table({"id": [1, 2, 3], "t": ["a", "b", "c"]}))
         assert table.polars(where="id > 1", columns=["t"]).to_dicts() == [{"t": "b"}, {"t": "c"}]
@@ -233,7 +235,7 @@ class TestDuckDB:
 
 
 @pytest.mark.parametrize("package", ["polars", "duckdb"])
-def test_packages_that_are_not_there(make_table: Make, monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+def test_missing_packages_are_named(make_table: Make, monkeypatch: pytest.MonkeyPatch, package: str) -> None:
     table = make_table()
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(deltasql.UsageError, match=rf"pip install 'deltasql\[{package}\]'"):

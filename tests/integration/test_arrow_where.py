@@ -167,7 +167,7 @@ class TestRows:
             ("id = 1 OR t LIKE '%x'", "t LIKE '%x'"),
         ],
     )
-    def test_what_only_spark_can_decide(self, make_table: Make, where: str, says: str) -> None:
+    def test_conditions_that_need_spark_are_rejected(self, make_table: Make, where: str, says: str) -> None:
         table = make_table(schema="id BIGINT, at TIMESTAMP, t STRING")
         with pytest.raises(
             deltasql.UnsupportedFeature, match=rf"table {table.name}: .*{says}.*t\.df\(where=…\)"

@@ -49,7 +49,7 @@ class TestCreate:
             (pa.schema([("a", pa.list_(pa.struct([pa.field("x", pa.int32(), False)])))]), "a.element.x"),
         ],
     )
-    def test_what_must_be_there_in_arrays_and_maps(self, make_table: Make, schema: Any, field: str) -> None:
+    def test_not_null_inside_arrays_and_maps_is_rejected(self, make_table: Make, schema: Any, field: str) -> None:
         with pytest.raises(
             deltasql.ValidationError, match=f"field '{field}': NOT NULL is not supported inside an array or a map"
         ):
@@ -61,13 +61,15 @@ class TestCreate:
         assert table.name == f"public.plain_{namespace}"
         assert lake.table(f"plain_{namespace}").id == table.id
 
-    def test_a_name_that_is_taken(self, lake: deltasql.Lake, make_table: Make) -> None:
+    def test_an_existing_name_is_rejected(self, lake: deltasql.Lake, make_table: Make) -> None:
         table = make_table()
         with pytest.raises(deltasql.TableExists, match=table.name):
             lake.create_table(table.name, "id BIGINT")
 
     @pytest.mark.parametrize("inside", ["", "/below", "/.."])
-    def test_a_location_that_is_taken(self, lake: deltasql.Lake, make_table: Make, tmp_path: Path, inside: str) -> None:
+    def test_an_occupied_location_is_rejected(
+        self, lake: deltasql.Lake, make_table: Make, tmp_path: Path, inside: str
+    ) -> None:
         make_table(location=str(tmp_path / "a"))
         with pytest.raises(deltasql.TableExists, match="location"):
             make_table("other", location=f"{tmp_path}/a{inside}")
@@ -99,7 +101,7 @@ class TestCreate:
                 thread.join()
         assert sum(isinstance(o, deltasql.Table) for o in outcomes) == 5
 
-    def test_switches_in_any_case(self, make_table: Make) -> None:
+    def test_feature_switches_in_any_case(self, make_table: Make) -> None:
         """As Spark reads them: what it takes for on must be on here."""
         on = {"delta.enableInCommitTimestamps": "TRUE", "delta.deltasql.fence": "True", "delta.appendOnly": "tRuE"}
         table = make_table(properties=on)
@@ -107,7 +109,7 @@ class TestCreate:
         first = (Path(table.location) / f"_delta_log/{0:020d}.json").read_text().splitlines()[0]
         assert "inCommitTimestamp" in json.loads(first)["commitInfo"]
 
-    def test_names_of_properties_in_any_case(self, lake: deltasql.Lake, make_table: Make) -> None:
+    def test_property_names_in_any_case(self, lake: deltasql.Lake, make_table: Make) -> None:
         """One that was kept as it is would mean nothing to anybody."""
         table = make_table(properties={"delta.checkpointinterval": "2", "DELTA.deltasql.Fence": "true", "Own": "kept"})
         assert table.properties == {"delta.checkpointInterval": "2", "delta.deltasql.fence": "true", "Own": "kept"}
@@ -150,7 +152,7 @@ class TestCreate:
 
 
 class TestLookUp:
-    def test_a_table_that_is_not_there(self, lake: deltasql.Lake, make_table: Make) -> None:
+    def test_a_missing_table(self, lake: deltasql.Lake, make_table: Make) -> None:
         table = make_table("orders")
         with pytest.raises(deltasql.TableNotFound, match=table.name) as caught:
             lake.table(table.name.replace("orders", "ordres"))
@@ -166,7 +168,7 @@ class TestLookUp:
 
 
 class TestDrop:
-    def test_files_stay(self, lake: deltasql.Lake, make_table: Make, tmp_path: Path) -> None:
+    def test_drop_keeps_files(self, lake: deltasql.Lake, make_table: Make, tmp_path: Path) -> None:
         table = make_table(location=str(tmp_path / "t"))
         file = tmp_path / "t" / "part.parquet"
         file.write_bytes(b"x")
@@ -177,7 +179,7 @@ class TestDrop:
         with pytest.raises(deltasql.TableNotFound):
             lake.drop_table(table.name)
 
-    def test_purge_deletes_them(self, lake: deltasql.Lake, make_table: Make, tmp_path: Path) -> None:
+    def test_purge_deletes_files(self, lake: deltasql.Lake, make_table: Make, tmp_path: Path) -> None:
         table = make_table(location=str(tmp_path / "t"))
         for name in ("a", "deep/b"):
             file = tmp_path / "t" / name

@@ -121,7 +121,7 @@ def test_overwrites(table: deltasql.Table, spark_session: SparkSession, by_spark
 
 
 class TestTransactions:
-    def test_files_tell_of_statements_until_one_needs_more(
+    def test_change_files_are_written_only_when_needed(
         self, table: deltasql.Table, lake: deltasql.Lake, spark_session: SparkSession
     ) -> None:
         with lake.begin() as tx:
@@ -136,7 +136,7 @@ class TestTransactions:
         assert_told_alike(table, spark_session)
         assert_changes_lead_to_each_version(table)
 
-    def test_what_is_staged_by_hand(self, table: deltasql.Table, lake: deltasql.Lake) -> None:
+    def test_files_staged_by_hand(self, table: deltasql.Table, lake: deltasql.Lake) -> None:
         for name in ("before.parquet", "after.parquet"):
             pq.write_table(numbers(100 if name[0] == "b" else 200, 3), Path(table.location) / name)
         size = (Path(table.location) / "after.parquet").stat().st_size
@@ -179,7 +179,7 @@ def test_generated_columns_and_a_new_column(make_table: Make, spark_session: Spa
     assert_told_alike(table, spark_session, 1)
 
 
-def test_what_is_refused(make_table: Make, lake: deltasql.Lake) -> None:
+def test_rejected_requests(make_table: Make, lake: deltasql.Lake) -> None:
     table = make_table(schema="id BIGINT, part STRING, n INT")
     table.append(numbers(0, 2))
     with pytest.raises(deltasql.UnsupportedFeature, match=r"version 0 were not recorded.*enableChangeDataFeed"):
@@ -198,7 +198,7 @@ def test_what_is_refused(make_table: Make, lake: deltasql.Lake) -> None:
             make_table("other", schema=f"id BIGINT, {name} STRING", properties=FEED)
 
 
-def test_what_was_cleaned_up(make_table: Make, lake: deltasql.Lake) -> None:
+def test_changes_of_removed_versions_are_rejected(make_table: Make, lake: deltasql.Lake) -> None:
     """Of files that may be gone it is looked whether they are."""
     table = make_table(schema="id BIGINT, part STRING, n INT", properties=FEED)
     table.append(numbers(0, 5))
@@ -213,7 +213,7 @@ def test_what_was_cleaned_up(make_table: Make, lake: deltasql.Lake) -> None:
     assert told(table.changes(1, 1)) == [(1, "insert", i, 0) for i in range(5)]
 
 
-def test_rows_of_other_types_were_taken_out(make_table: Make) -> None:
+def test_changes_across_a_type_change_are_rejected(make_table: Make) -> None:
     """Neither together with those before nor by itself can such a version be told."""
     table = make_table(schema="id BIGINT, n INT", properties=FEED)
     table.append(pa.table({"id": [1], "n": pa.array([1], pa.int32())}))
@@ -225,7 +225,7 @@ def test_rows_of_other_types_were_taken_out(make_table: Make) -> None:
     assert [row["id"] for row in table.changes(3).collect()] == ["two"]
 
 
-def test_columns_that_were_dropped(make_table: Make, spark_session: SparkSession, tmp_path: Path) -> None:
+def test_changes_across_a_dropped_column(make_table: Make, spark_session: SparkSession, tmp_path: Path) -> None:
     """Changes are told from the version on that drops them, and before it."""
     table = make_table(schema="id BIGINT, n INT, s STRUCT<a: INT, b: INT>", properties=FEED)
     nested = pa.struct([("a", pa.int32()), ("b", pa.int32())])
@@ -257,7 +257,7 @@ def test_columns_that_were_dropped(make_table: Make, spark_session: SparkSession
             theirs.option("startingVersion", 1).load(at).count()
 
 
-def test_a_column_that_came_and_went(make_table: Make) -> None:
+def test_a_column_added_and_dropped_again(make_table: Make) -> None:
     table = make_table(schema="id BIGINT", properties=FEED)
     table.append(pa.table({"id": [1], "more": [1]}), merge_schema=True)
     table.overwrite(pa.table({"id": [2]}), overwrite_schema=True)
@@ -329,7 +329,7 @@ class TestFormat:
             assert found == [(4, "delete", 9, 0)]
 
     @pytest.mark.skipif(not LIMITS, reason="Spark has no limits for these")
-    def test_a_version_is_not_torn(self, make_table: Make, spark: SparkSession, tmp_path: Path) -> None:
+    def test_a_version_stays_in_one_batch(self, make_table: Make, spark: SparkSession, tmp_path: Path) -> None:
         """A batch ends with a version, however few files it is to have."""
         table = make_table(schema="id BIGINT, part STRING, n INT", partition_by=["part"], properties=FEED)
         table.append(numbers(0, 10))

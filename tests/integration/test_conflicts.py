@@ -276,7 +276,7 @@ class TestWhatCannotBeDecidedConflicts:
 
 
 class TestProtocol:
-    def test_supported_protocol_of_a_winner_is_no_conflict(
+    def test_a_supported_protocol_change_is_no_conflict(
         self, lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]
     ) -> None:
         table = make_table()
@@ -308,7 +308,7 @@ class TestApplications:
         assert (a.version, b.version) == (2, 1)
         assert (a.files().num_rows, b.files().num_rows) == (2, 1)
 
-    def test_replay_with_one_more_table_writes_only_that(
+    def test_replay_with_one_more_table_writes_only_that_table(
         self, lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]
     ) -> None:
         a, b = make_table("a"), make_table("b")
@@ -321,7 +321,7 @@ class TestApplications:
         assert a.files().num_rows == b.files().num_rows == 1
 
     @pytest.mark.parametrize("files", [1, 100], ids=["one call", "copy"])
-    def test_replay_changes_nothing_that_was_not_changed_then(
+    def test_replay_with_a_remove_in_another_table_is_rejected(
         self, lake: deltasql.Lake, make_table: Callable[..., deltasql.Table], files: int
     ) -> None:
         """What a replay would remove now was not there when the work was done."""
@@ -337,7 +337,9 @@ class TestApplications:
                 tx.stage(b, [remove("late.parquet")])
         assert (a.version, b.version, b.files().num_rows) == (1, 1, 1)
 
-    def test_the_same_work_at_once(self, lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]) -> None:
+    def test_the_same_application_version_at_the_same_time(
+        self, lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]
+    ) -> None:
         """A large commit that comes second finds that it was applied, although it would conflict as well."""
         table = make_table()
         commit(lake, table, Change(add("old.parquet")))
@@ -385,7 +387,7 @@ class TestApplications:
             loser.commit()
 
 
-def test_rows_that_were_read_and_moved(lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]) -> None:
+def test_rows_that_were_read_and_rewritten(lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]) -> None:
     """An OPTIMIZE does not hide from a reader that the rows were deleted afterwards."""
     table = make_table()
     commit(lake, table, Change(*OLD))
@@ -468,9 +470,7 @@ class TestFilesNamedByTheirTransaction:
         commit(lake, table, Change(remove(path)))
         assert paths(table.files()) == []
 
-    def test_a_token_twice_in_one_name_says_nothing_of_others(
-        self, lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]
-    ) -> None:
+    def test_a_repeated_token_in_one_name(self, lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]) -> None:
         table, tx = make_table(), lake.begin()
         tx.stage(table, [add(f"x{tx.token}/y{tx.token}.parquet"), add("plain.parquet")])
         tx.commit()
@@ -521,7 +521,7 @@ class TestDeletionVectors:
             commit(lake, table, Change(action("p.parquet", deletion_vector=vector(1))))
         assert table.version == 1
 
-    def test_a_vector_that_changed_under_us_is_a_conflict(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
+    def test_a_concurrently_changed_vector_is_a_conflict(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
         loser = staged(lake, table, Change(remove("p.parquet"), add("q.parquet")))
         commit(lake, table, Change(remove("p.parquet"), add("p.parquet", deletion_vector=vector(3))))
         with pytest.raises(deltasql.ConcurrentDeleteDelete):

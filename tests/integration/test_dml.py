@@ -78,7 +78,7 @@ class TestInsert:
         assert values(table) == {7: 5, 8: 5, 9: 1}
         assert [entry.operation for entry in table.history(2)] == ["WRITE", "WRITE"]
 
-    def test_what_does_not_fit(self, make_table: Make, spark: SparkSession) -> None:
+    def test_rejected_rows(self, make_table: Make, spark: SparkSession) -> None:
         table = make_table(schema="id BIGINT")
         with pytest.raises(deltasql.ValidationError, match="cannot hold x"):
             table.insert(spark.sql("SELECT 'x' AS id"), returning="*")
@@ -116,7 +116,7 @@ class TestUpdate:
 
     @pytest.mark.usefixtures("each_way")
     @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
-    def test_columns_of_all_types_stay_what_they_are(self, make_table: Make, spark: SparkSession, zone: str) -> None:
+    def test_columns_of_all_types_keep_their_values(self, make_table: Make, spark: SparkSession, zone: str) -> None:
         expected = table_of({**PRIMITIVES, **NESTED}).append_column("n", pa.array([1, 2, 3]))
         table = make_table(schema=expected.schema)
         table.append(expected)
@@ -184,7 +184,7 @@ class TestUpdate:
         assert dict(map(tuple, rows.collect())) == returned
 
     @both_layouts
-    def test_what_is_returned_stays_what_it_was(self, table: deltasql.Table) -> None:
+    def test_returned_rows_do_not_change_later(self, table: deltasql.Table) -> None:
         rows = table.update({"n": "n + 1"}, where="id < 2", returning="*")
         table.delete()
         assert sorted(row["n"] for row in rows.collect()) == [1, 2]
@@ -235,7 +235,7 @@ class TestDelete:
         assert (result.metrics["numDeletedRows"], result.metrics["numCopiedRows"]) == ("2", "6")
 
     @both_layouts
-    def test_a_file_whose_rows_all_go_is_not_written_again(self, table: deltasql.Table) -> None:
+    def test_a_file_that_loses_all_rows_is_not_rewritten(self, table: deltasql.Table) -> None:
         result = table.delete(where="n BETWEEN 10 AND 13")
         assert (result.metrics["numAddedFiles"], result.metrics["numRemovedFiles"]) == ("0", "1")
         assert values(table).keys() == ALL.keys() - {10, 11, 12, 13}
@@ -251,7 +251,7 @@ class TestDelete:
         )
         assert values(table).keys() == ALL.keys() - {1}
 
-    def test_a_row_goes_once_however_many_rows_match_it(self, table: deltasql.Table, lake: deltasql.Lake) -> None:
+    def test_a_row_with_several_matches_is_deleted_once(self, table: deltasql.Table, lake: deltasql.Lake) -> None:
         rows = table.delete(where="t.id = s.id", source=pa.table({"id": [1, 1, 2, 77]}), returning=["id", "n"])
         assert sorted(map(tuple, rows.collect())) == [(1, 1), (2, 2)]
         result = lake.sql(
@@ -260,7 +260,7 @@ class TestDelete:
         assert result.metrics["numDeletedRows"] == "1"
         assert values(table).keys() == ALL.keys() - {1, 2, 3}
 
-    def test_everything_by_the_log_alone(self, make_table: Make) -> None:
+    def test_delete_of_all_rows_reads_no_data(self, make_table: Make) -> None:
         table = make_table(schema="id BIGINT, part STRING", partition_by=["part"])
         table.append(pa.table({"id": [1, 2, 3], "part": ["a", "b", None]}))
         for file in table.files()["path"].to_pylist():
@@ -333,7 +333,7 @@ class TestMerge:
             table.merge(twice, on="t.id = s.id").when_matched_update().execute()
         assert values(table) == ALL
 
-    def test_several_match_but_one_counts(self, table: deltasql.Table) -> None:
+    def test_several_rows_match_but_one_clause_applies(self, table: deltasql.Table) -> None:
         twice = pa.concat_tables([self.SOURCE, self.SOURCE.slice(0, 1).set_column(2, "n", pa.array([-5], pa.int32()))])
         table.merge(twice, on="t.id = s.id").when_matched_update({"n": "s.n"}, condition="s.n > 0").execute()
         assert values(table) == ALL | {1: 100, 11: 110}
@@ -366,7 +366,7 @@ class TestMerge:
         merge.when_matched_update({"n": "CAST(100 / s.d AS INT)"}).execute()
         assert values(table) == {k: v for k, v in (ALL | {2: 50}).items() if k != 1}
 
-    def test_what_makes_no_sense(self, table: deltasql.Table) -> None:
+    def test_rejected_clauses(self, table: deltasql.Table) -> None:
         with pytest.raises(deltasql.UsageError, match="needs a clause"):
             table.merge(self.SOURCE, on="t.id = s.id").execute()
         with pytest.raises(deltasql.UsageError, match=r"^rows must be a Spark, .*, or a table of the lake, got list"):
@@ -419,7 +419,7 @@ class TestOddities:
         assert table.update({"n": "n + 1"}).metrics["numUpdatedRows"] == "2"
         assert values(table) == {1: 2, 2: 3}
 
-    def test_columns_that_are_called_as_the_rows_are(self, make_table: Make, spark: SparkSession) -> None:
+    def test_columns_named_like_internal_columns(self, make_table: Make, spark: SparkSession) -> None:
         table = make_table(schema="id BIGINT, t INT, s STRING")
         table.append(pa.table({"id": [1], "t": pa.array([5], pa.int32()), "s": ["x"]}))
         source = pa.table({"id": [1], "v": ["new"]})
@@ -430,7 +430,7 @@ class TestOddities:
         ).execute()
         assert values(table, "t") == {1: 6}
 
-    def test_a_column_that_is_called_as_the_row_is_returned(self, make_table: Make, spark: SparkSession) -> None:
+    def test_a_column_named_like_an_internal_column_is_returned(self, make_table: Make, spark: SparkSession) -> None:
         table = make_table(schema="id BIGINT, t INT, s STRING, g INT GENERATED ALWAYS AS (t + 1)")
         table.append(pa.table({"id": [1], "t": pa.array([5], pa.int32()), "s": ["x"]}))
         shown = table.update({"s": "t + 1"}, where="t = 5", returning=["t", "s"])
@@ -442,7 +442,7 @@ class TestOddities:
         shown = merge.execute(returning=["t", "s", "t.s", "s.v", "g", "merge_action()"])
         assert [tuple(row) for row in shown.collect()] == [(7, "n", "n", "n", 8, "UPDATE")]
 
-    def test_a_column_that_is_called_as_the_row_is_merged(self, make_table: Make, spark: SparkSession) -> None:
+    def test_a_column_named_like_an_internal_column_is_merged(self, make_table: Make, spark: SparkSession) -> None:
         table = make_table(schema="id BIGINT, T INT")
         table.append(pa.table({"id": [1], "T": pa.array([5], pa.int32())}))
         source = pa.table({"id": [1], "v": [3]})
@@ -484,7 +484,9 @@ class TestWaysToMerge:
 
     SOURCE = pa.table({"id": [1, 11, 50, None, None], "n": pa.array([100, 110, 500, 7, 7], pa.int32())})
 
-    def test_all_that_match_and_none(self, lake: deltasql.Lake, table: deltasql.Table, spark: SparkSession) -> None:
+    def test_merge_returning_matched_and_unmatched_rows(
+        self, lake: deltasql.Lake, table: deltasql.Table, spark: SparkSession
+    ) -> None:
         table.append(pa.table({"id": [-1], "n": pa.array([None], pa.int32())}))
         spark.createDataFrame(self.SOURCE).createOrReplaceTempView("given")
         rows = lake.sql(
@@ -510,7 +512,7 @@ class TestWaysToMerge:
         assert sorted(map(tuple, rows.collect())) == [("DELETE", 1, 100), ("UPDATE", 11, 110)]
         assert values(table) == {i: n for i, n in (ALL | {11: 121}).items() if i != 1}
 
-    def test_with_those_that_no_row_matches(self, table: deltasql.Table) -> None:
+    def test_with_rows_not_matched_by_source(self, table: deltasql.Table) -> None:
         merge = table.merge(self.SOURCE, on=F.expr("t.id = s.id")).when_matched_update({"n": "s.n"})
         merge = merge.when_not_matched_insert({"id": "coalesce(s.id, -s.n)"}, condition="s.id IS NOT NULL")
         merge.when_not_matched_by_source_delete("t.id >= 10").execute()
@@ -523,7 +525,7 @@ class TestWaysToMerge:
             merge.when_not_matched_insert({"id": "0"}, condition="s.id = 50").execute()
         assert values(table) == ALL
 
-    def test_a_source_by_chance(self, table: deltasql.Table, spark: SparkSession) -> None:
+    def test_a_nondeterministic_source(self, table: deltasql.Table, spark: SparkSession) -> None:
         """Each of its rows is updated or inserted, whatever it is: it is computed once."""
         source = spark.range(1000).selectExpr("id AS r", "CAST(floor(rand() * 1e9) AS BIGINT) AS id")
         merge = table.merge(source, on="t.id = s.id % 2 + 1000 * s.r")
@@ -534,14 +536,14 @@ class TestWaysToMerge:
 
 
 class TestConcurrency:
-    def test_a_source_that_is_the_table_is_read_again(
+    def test_the_target_as_its_own_source_is_read_again_on_retry(
         self, table: deltasql.Table, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         with during_next_change(table, lambda: table.update({"n": "n + 100"}, where="id = 1"), monkeypatch):
             table.update({"n": "s.n + 1"}, where="t.id = s.id AND t.id = 1", source=table)
         assert values(table) == ALL | {1: 102}
 
-    def test_a_source_that_is_the_table_is_read(self, table: deltasql.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_target_as_its_own_source(self, table: deltasql.Table, monkeypatch: pytest.MonkeyPatch) -> None:
         """Each takes the other's value: whichever is second sees what the first did."""
 
         def other() -> None:
@@ -561,7 +563,7 @@ class TestConcurrency:
         assert values(table) == ALL | {1: -2, 11: -1}
         assert "retry" not in caplog.text
 
-    def test_statements_on_the_same_file_one_is_run_again(
+    def test_statements_on_the_same_file_are_retried(
         self, table: deltasql.Table, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.INFO, "deltasql")
@@ -570,7 +572,7 @@ class TestConcurrency:
         assert values(table) == ALL | {1: 111, 2: 12}
         assert caplog.text.count("retry 1 of") == 1
 
-    def test_it_gives_up_after_some_attempts(
+    def test_retries_are_limited(
         self, lake: deltasql.Lake, table: deltasql.Table, monkeypatch: pytest.MonkeyPatch, spark: SparkSession
     ) -> None:
         with deltasql.connect(lake.dsn, config={"dml.retries": 0}, spark=spark) as other:
@@ -580,14 +582,14 @@ class TestConcurrency:
                     mine.update({"n": "8"}, where="id = 1")
         assert values(table) == ALL | {1: 7}
 
-    def test_a_table_says_how_often(self, make_table: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_table_property_limits_retries(self, make_table: Make, monkeypatch: pytest.MonkeyPatch) -> None:
         table = make_table(schema="id BIGINT, n INT", properties={"deltasql.dml.retries": "0"})
         table.append(pa.table({"id": [1], "n": pa.array([1], pa.int32())}))
         with during_next_change(table, lambda: table.delete(where="id = 1"), monkeypatch):
             with pytest.raises(deltasql.CommitConflict):
                 table.update({"n": "8"}, where="id = 1")
 
-    def test_rows_that_come_meanwhile(self, table: deltasql.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_concurrently_added_rows(self, table: deltasql.Table, monkeypatch: pytest.MonkeyPatch) -> None:
         """A blind append is not read by what began before it: as Delta does, it may come after."""
         late = pa.table({"id": [30], "part": ["p30"], "n": [30]})
         with during_next_change(table, lambda: table.append(late), monkeypatch):
@@ -620,7 +622,7 @@ class during_next_change:
 
 @pytest.mark.skipif(PLAIN, reason="Delta's jars are for the locked Spark")
 @pytest.mark.parametrize("vectors", ["false", "true"])
-def test_history_tells_what_delta_itself_tells(
+def test_history_has_the_operation_metrics_of_delta(
     lake: deltasql.Lake, make_table: Make, spark: SparkSession, tmp_path: Path, vectors: str
 ) -> None:
     """The same statements on both, with the same names in history, and the same counts."""
@@ -687,7 +689,9 @@ class TestProblems:
             (lambda t: t.merge(SOURCE, "t.id = s.id").when_matched_delete().execute("nope"), f'column "nope" does not exist: {BOTH}', "returning: nope"),
         ],
     )  # fmt: skip
-    def test_in_few_words(self, table: deltasql.Table, ask: Ask, problem: str, text: str) -> None:
+    def test_errors_name_the_table_and_the_expression(
+        self, table: deltasql.Table, ask: Ask, problem: str, text: str
+    ) -> None:
         with pytest.raises(deltasql.ValidationError) as caught:
             ask(table)
         told = str(caught.value)

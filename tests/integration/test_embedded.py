@@ -221,7 +221,7 @@ def test_cold_start_gives_a_working_query_within_three_seconds(tmp_path: Path) -
     assert any(seconds_to_first_query(tmp_path / f"attempt {number}") < patience(3) for number in range(3))
 
 
-def test_warm_start_gives_what_was_committed_within_one_second(root: Path) -> None:
+def test_warm_start_returns_committed_rows_within_one_second(root: Path) -> None:
     with EmbeddedServer.start(root) as server, psycopg.connect(server.dsn) as connection:
         connection.execute("create table kept as select 42 as answer")
     assert any(seconds_to_first_query(root, "select answer from kept") < patience(1) for _ in range(3))
@@ -320,7 +320,7 @@ def test_interrupt_while_the_cluster_is_made_leaves_nothing(tmp_path: Path) -> N
     assert not [line for line in Path("/proc").glob("[0-9]*/cmdline") if str(tmp_path) in text_of(line)]
 
 
-def test_failed_initdb_tells_what_it_said_and_leaves_nothing(tmp_path: Path, monkeypatch: Patch) -> None:
+def test_failed_initdb_shows_its_output_and_leaves_nothing(tmp_path: Path, monkeypatch: Patch) -> None:
     programs = tmp_path / "bin"
     programs.mkdir()
     (programs / "postgres").symlink_to(binaries.find_binaries().postgres)
@@ -332,7 +332,7 @@ def test_failed_initdb_tells_what_it_said_and_leaves_nothing(tmp_path: Path, mon
     assert not list((tmp_path / "new").glob("postgres*/"))
 
 
-def test_postgres_that_ends_during_start_tells_its_log(spare: Path) -> None:
+def test_a_failed_start_shows_the_server_log(spare: Path) -> None:
     with (spare / "postgres" / "postgresql.conf").open("a") as file:
         file.write("nonsense = 1\n")
     with pytest.raises(DatabaseUnavailable, match=r'unrecognized .* "nonsense"') as raised:
@@ -457,7 +457,7 @@ def test_forked_child_does_not_stop_the_server(root: Path) -> None:
     assert is_stopped(root)
 
 
-def test_forked_child_that_lives_on_blocks_nobody(root: Path) -> None:
+def test_surviving_forked_child_blocks_no_other_process(root: Path) -> None:
     server = EmbeddedServer.start(root)
     child = os.fork()
     if child == 0:
@@ -608,7 +608,7 @@ def test_backends_that_stay_are_an_error_and_postmaster_pid_stays(root: Path, mo
         assert (root / "postgres" / "postmaster.pid").read_bytes() == before
 
 
-def test_postgresql_itself_refuses_where_the_system_does_not_tell(root: Path, monkeypatch: Patch) -> None:
+def test_postgresql_refuses_a_second_server_without_proc(root: Path, monkeypatch: Patch) -> None:
     """Without /proc the launcher sees no backends, and the lock file it leaves alone still protects them."""
     with stopped_backend_of_a_killed_postmaster(root):
         monkeypatch.setattr(postmaster, "PROC", Path("/nonexistent"))
@@ -635,7 +635,7 @@ def test_server_that_is_stopping_is_waited_for(root: Path) -> None:
         assert ask(old.dsn) == 1
 
 
-def test_server_without_its_socket_is_replaced_unless_others_use_it(root: Path, monkeypatch: Patch) -> None:
+def test_server_without_a_socket_is_replaced_unless_in_use(root: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr(launch, "LINGER_SECONDS", 0.3)
     with client(root) as other:
         unreachable = postmaster_pid(root)
@@ -653,7 +653,7 @@ def test_server_without_its_socket_is_replaced_unless_others_use_it(root: Path, 
 # Directories
 
 
-def test_copied_directory_gets_a_server_of_its_own(root: Path, tmp_path: Path) -> None:
+def test_copied_directory_gets_a_separate_server(root: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     with EmbeddedServer.start(root) as original:
         subprocess.run(["cp", "-a", str(root), str(copy)], check=True)
@@ -664,7 +664,7 @@ def test_copied_directory_gets_a_server_of_its_own(root: Path, tmp_path: Path) -
         assert ask(original.dsn) == 1
 
 
-def test_moved_away(spare: Path, tmp_path: Path) -> None:
+def test_moved_directory(spare: Path, tmp_path: Path) -> None:
     """The handle of a directory that is elsewhere now leaves the new server alone. (Sockets lie in the directory, as far
     as its path is short: so is the name of this test.)"""
     old = EmbeddedServer.start(spare)
@@ -716,9 +716,7 @@ def test_very_long_path_works_through_a_private_directory_elsewhere(root: Path, 
 
 
 @pytest.mark.parametrize("trap", ["a link", "somebody else's"])
-def test_socket_directory_that_somebody_laid_there_is_refused(
-    root: Path, tmp_path: Path, monkeypatch: Patch, trap: str
-) -> None:
+def test_foreign_socket_directory_is_rejected(root: Path, tmp_path: Path, monkeypatch: Patch, trap: str) -> None:
     laid, target = tmp_path / "laid", tmp_path / "target"
     target.mkdir()
     if trap == "a link":
@@ -734,7 +732,7 @@ def test_socket_directory_that_somebody_laid_there_is_refused(
         EmbeddedServer.start(root)
 
 
-def test_line_break_in_the_path_is_refused(tmp_path: Path) -> None:
+def test_line_break_in_the_path_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="line break"):
         EmbeddedServer.start(tmp_path / "a\nb")
 
@@ -757,7 +755,7 @@ def test_file_in_place_of_the_directory_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", ["99", "9.6"])
-def test_cluster_of_another_release_is_refused_and_untouched(spare: Path, version: str) -> None:
+def test_cluster_of_another_release_is_rejected_and_unchanged(spare: Path, version: str) -> None:
     (spare / "postgres" / "PG_VERSION").write_text(f"{version}\n")
     before = {path: path.stat().st_mtime_ns for path in (spare / "postgres").rglob("*")}
     major = binaries.find_binaries().major()
@@ -766,7 +764,7 @@ def test_cluster_of_another_release_is_refused_and_untouched(spare: Path, versio
     assert {path: path.stat().st_mtime_ns for path in (spare / "postgres").rglob("*")} == before
 
 
-def test_directory_that_is_no_cluster_is_refused(tmp_path: Path) -> None:
+def test_directory_without_a_cluster_is_rejected(tmp_path: Path) -> None:
     data = tmp_path / "postgres"
     data.mkdir()
     os.chown(data, ordinary_user().pw_uid, -1)
@@ -825,9 +823,7 @@ def test_server_that_reads_all_serves_root_alone(their_directory: Path, as_ordin
 
 @as_root
 @pytest.mark.parametrize("lack", ["the capability", "setpriv"])
-def test_root_that_cannot_give_the_capability_is_told_the_closed_directory(
-    root: Path, tmp_path: Path, lack: str
-) -> None:
+def test_error_names_the_closed_directory_when_root_lacks_the_capability(root: Path, tmp_path: Path, lack: str) -> None:
     tmp_path.chmod(0o700)
     with moved(root, tmp_path / "root") as inside:
         outermost = next(place for place in reversed(inside.parents) if not place.stat().st_mode & 0o1)
@@ -841,7 +837,7 @@ def test_root_that_cannot_give_the_capability_is_told_the_closed_directory(
     assert lack.rsplit(maxsplit=1)[-1] in told
 
 
-def test_ordinary_user_starts_in_a_directory_of_its_own(their_directory: Path, as_ordinary: list[str]) -> None:
+def test_ordinary_user_starts_in_own_directory(their_directory: Path, as_ordinary: list[str]) -> None:
     root = their_directory / "root"
     with client(root, *as_ordinary) as first, client(root, *as_ordinary) as second:
         assert first.dsn == second.dsn
@@ -869,7 +865,7 @@ def test_root_works_in_a_directory_of_another_user_as_that_user(their_directory:
 
 
 @as_root
-def test_account_for_a_new_cluster_is_the_owner_around_else_one_for_daemons(
+def test_account_for_a_new_cluster_is_the_directory_owner_or_a_daemon_account(
     tmp_path: Path, their_directory: Path
 ) -> None:
     assert account.account_for(their_directory / "new").uid == ordinary_user().pw_uid
@@ -879,7 +875,7 @@ def test_account_for_a_new_cluster_is_the_owner_around_else_one_for_daemons(
     assert account.account_for(their_directory / "new").name in {"postgres", "nobody"}
 
 
-def test_cluster_of_somebody_else_is_refused_with_its_owner(spare: Path, as_ordinary: list[str]) -> None:
+def test_cluster_of_another_user_is_rejected_with_its_owner(spare: Path, as_ordinary: list[str]) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root makes a cluster for somebody else")
     shutil.chown(spare / "postgres", "daemon")
@@ -890,7 +886,7 @@ def test_cluster_of_somebody_else_is_refused_with_its_owner(spare: Path, as_ordi
 
 
 @as_root
-def test_cluster_of_root_is_refused(spare: Path) -> None:
+def test_cluster_of_root_is_rejected(spare: Path) -> None:
     os.chown(spare / "postgres", 0, 0)
     with pytest.raises(UsageError, match="belongs to root, and PostgreSQL does not run as root"):
         EmbeddedServer.start(spare)
@@ -941,7 +937,7 @@ def test_release_before_16_maps_its_users_to_the_superuser(tmp_path: Path, monke
         assert ask(server.dsn, "show server_version_num") < "160000"
 
 
-def test_windows_is_told_to_use_a_server(tmp_path: Path, monkeypatch: Patch) -> None:
+def test_windows_is_rejected_with_advice_to_use_a_server(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr(sys, "platform", "win32")
     with pytest.raises(UsageError, match=r'deltasql.connect\("postgresql://'):
         EmbeddedServer.start(tmp_path)

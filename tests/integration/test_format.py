@@ -60,7 +60,7 @@ class TestBatches:
     def test_a_table_without_rows(self, make_table: Make, spark: SparkSession) -> None:
         assert load(spark, make_table(schema="id BIGINT")).count() == 0
 
-    def test_filters_are_sparks(self, make_table: Make, spark: SparkSession) -> None:
+    def test_filters_follow_spark_semantics(self, make_table: Make, spark: SparkSession) -> None:
         table = make_table(schema="id BIGINT")
         table.append(pa.table({"id": range(100)}))
         frame = load(spark, table)
@@ -99,7 +99,7 @@ class TestBatches:
             save(spark.sql("SELECT 1L AS id, -1 AS n"), table)
         assert table.version == 0
 
-    def test_what_only_spark_evaluates_is_refused(self, make_table: Make, spark: SparkSession) -> None:
+    def test_replace_where_that_needs_spark_is_rejected(self, make_table: Make, spark: SparkSession) -> None:
         table = make_table(schema="id BIGINT", constraints={"odd": "id % 2 = 1"})
         with pytest.raises(Exception, match=r"only Spark can evaluate"):
             save(spark.range(1), table)
@@ -132,7 +132,7 @@ class TestStreams:
     def stream(self, spark: SparkSession, table: deltasql.Table, **options: Any) -> DataFrame:
         return spark.readStream.format("deltasql").options(**options).load(table.name)
 
-    def test_what_is_there_and_then_what_comes(self, make_table: Make, spark: SparkSession, tmp_path: Path) -> None:
+    def test_existing_rows_then_new_rows(self, make_table: Make, spark: SparkSession, tmp_path: Path) -> None:
         source, sink = make_table("source", schema="id BIGINT"), make_table("sink", schema="id BIGINT")
         for n in range(3):
             source.append(pa.table({"id": [n]}))
@@ -147,7 +147,7 @@ class TestStreams:
         assert self.run(frame, sink, tmp_path / "c") == []
 
     @pytest.mark.skipif(LIMITS, reason="this Spark has limits")
-    def test_before_spark_4_2_a_limit_is_refused(self, make_table: Make, spark: SparkSession, tmp_path: Path) -> None:
+    def test_before_spark_4_2_a_limit_is_rejected(self, make_table: Make, spark: SparkSession, tmp_path: Path) -> None:
         table = make_table(schema="id BIGINT")
         with pytest.raises(Exception, match=r"maxFilesPerTrigger needs PySpark 4\.2"):
             self.run(self.stream(spark, table, maxFilesPerTrigger=2), table, tmp_path / "c")
@@ -161,7 +161,7 @@ class TestStreams:
             self.run(self.stream(spark, source, startingVersion=start), sink, tmp_path / start)
             assert ids(sink) == expected
 
-    def test_a_commit_that_takes_rows_back(self, make_table: Make, spark: SparkSession, tmp_path: Path) -> None:
+    def test_a_commit_that_removes_rows(self, make_table: Make, spark: SparkSession, tmp_path: Path) -> None:
         source, sink = make_table("source", schema="id BIGINT"), make_table("sink", schema="id BIGINT")
         source.append(pa.table({"id": [1]}))
         source.overwrite(pa.table({"id": [2]}))
@@ -187,7 +187,9 @@ class TestStreams:
         [txn] = lake.store.commits(sink.state(), [1])[1].txns
         assert txn.app_id in (tmp_path / "c" / "metadata").read_text()
 
-    def test_a_name_of_its_own(self, make_table: Make, spark: SparkSession, tmp_path: Path) -> None:
+    def test_the_application_id_identifies_the_stream(
+        self, make_table: Make, spark: SparkSession, tmp_path: Path
+    ) -> None:
         source, sink = make_table("source", schema="id BIGINT"), make_table("sink", schema="id BIGINT")
         source.append(pa.table({"id": [1]}))
         for checkpoint in ("a", "b"):

@@ -56,7 +56,7 @@ Pair = tuple[deltasql.Table, deltasql.Table]
 
 
 class TestPoint:
-    def test_all_tables_are_read_as_they_were_when_it_began(self, lake: deltasql.Lake, pair: Pair) -> None:
+    def test_all_tables_are_read_at_the_begin_of_the_transaction(self, lake: deltasql.Lake, pair: Pair) -> None:
         a, b = pair
         with lake.begin() as tx:
             a.append(rows([4]))
@@ -65,13 +65,13 @@ class TestPoint:
             assert values(tx.arrow(b, where="id > 1")) == {2: 2, 3: 3}
             assert tx.arrow(a, columns=["id"]).column_names == ["id"]
 
-    def test_also_by_an_older_schema(self, lake: deltasql.Lake, pair: Pair) -> None:
+    def test_reads_use_the_schema_at_the_begin(self, lake: deltasql.Lake, pair: Pair) -> None:
         a, _ = pair
         with lake.begin() as tx:
             a.append(pa.table({"id": [4], "more": ["x"]}), merge_schema=True)
             assert tx.arrow(a).column_names == ["id", "n"]
 
-    def test_a_table_that_came_later(self, lake: deltasql.Lake, make_table: Make) -> None:
+    def test_a_table_created_later_is_not_visible(self, lake: deltasql.Lake, make_table: Make) -> None:
         with lake.begin() as tx:
             table = make_table(schema="id BIGINT")
             with pytest.raises(deltasql.TableNotFound, match="was created after transaction"):
@@ -79,7 +79,7 @@ class TestPoint:
             tx.write(table, pa.table({"id": [1]}))
         assert table.arrow()["id"].to_pylist() == [1]
 
-    def test_what_is_written_rebases_on_what_came_since(self, lake: deltasql.Lake, pair: Pair) -> None:
+    def test_writes_rebase_on_concurrent_commits(self, lake: deltasql.Lake, pair: Pair) -> None:
         a, _ = pair
         with lake.begin() as tx:
             tx.write(a, rows([4]))
@@ -87,7 +87,7 @@ class TestPoint:
         assert tx.versions == {a.name: 3}
         assert values(a.arrow()) == {i: i for i in range(1, 6)}
 
-    def test_a_schema_that_fits_no_file_replaces_them_all(self, lake: deltasql.Lake, pair: Pair) -> None:
+    def test_overwrite_with_a_new_schema_conflicts_with_an_append(self, lake: deltasql.Lake, pair: Pair) -> None:
         """The files are counted as of the point, too."""
         a, _ = pair
         tx = lake.begin()
@@ -99,7 +99,7 @@ class TestPoint:
 
 
 class TestOwnWrites:
-    def test_rows_that_were_written(self, lake: deltasql.Lake, pair: Pair) -> None:
+    def test_own_rows_are_visible(self, lake: deltasql.Lake, pair: Pair) -> None:
         a, b = pair
         with lake.begin() as tx:
             tx.write(a, rows([4]))
@@ -114,7 +114,7 @@ class TestOwnWrites:
         assert values(a.arrow()) == {i: i for i in range(1, 6)}
         assert values(b.arrow()) == {7: 7, 8: 8}
 
-    def test_rows_are_overwritten_that_were_written(self, lake: deltasql.Lake, pair: Pair) -> None:
+    def test_own_rows_can_be_overwritten(self, lake: deltasql.Lake, pair: Pair) -> None:
         a, _ = pair
         with lake.begin() as tx:
             tx.write(a, rows([4, 5]))
@@ -215,7 +215,7 @@ class TestOwnWrites:
         assert sorted(map(tuple, a.df().collect())) == found
         assert a.version == 2
 
-    def test_everything_goes(self, lake: deltasql.Lake, pair: Pair) -> None:
+    def test_rollback_discards_everything(self, lake: deltasql.Lake, pair: Pair) -> None:
         a, _ = pair
         with lake.begin() as tx:
             tx.write(a, rows([4]))
@@ -227,7 +227,7 @@ class TestOwnWrites:
 
 
 class TestSavepoints:
-    def test_part_of_it_is_taken_back(self, lake: deltasql.Lake, pair: Pair) -> None:
+    def test_rollback_to_savepoint(self, lake: deltasql.Lake, pair: Pair) -> None:
         a, b = pair
         with lake.begin() as tx:
             tx.write(a, rows([4]))
@@ -248,7 +248,7 @@ class TestSavepoints:
         for table in pair:
             assert {name for name in data_files(table) if tx.token in name} <= live_files(table)
 
-    def test_what_was_taken_away_comes_back(self, lake: deltasql.Lake, pair: Pair) -> None:
+    def test_rollback_to_savepoint_restores_removed_rows(self, lake: deltasql.Lake, pair: Pair) -> None:
         a, _ = pair
         with lake.begin() as tx:
             tx.write(a, rows([4]))
@@ -258,7 +258,7 @@ class TestSavepoints:
             assert values(tx.arrow(a)) == {1: 1, 2: 2, 3: 3, 4: 4}
         assert values(a.arrow()) == {1: 1, 2: 2, 3: 3, 4: 4}
 
-    def test_a_schema_that_was_taken_back_is_not_seen(self, lake: deltasql.Lake, pair: Pair) -> None:
+    def test_rollback_to_savepoint_restores_the_schema(self, lake: deltasql.Lake, pair: Pair) -> None:
         a, _ = pair
         more = pa.table({"id": [4], "more": ["x"]})
         with lake.begin() as tx:
@@ -289,13 +289,13 @@ class TestIsolation:
         self.skew(lake, pair, None)
         assert [table.arrow().num_rows for table in pair] == [0, 0]
 
-    def test_serializable_it_is_not(self, lake: deltasql.Lake, pair: Pair) -> None:
+    def test_serializable_prevents_write_skew(self, lake: deltasql.Lake, pair: Pair) -> None:
         with pytest.raises(deltasql.CommitConflict) as caught:
             self.skew(lake, pair, "serializable")
         a, b = pair
         assert (caught.value.table, a.arrow().num_rows, b.arrow().num_rows) == (b.name, 3, 0)
 
-    def test_only_what_was_read_counts(self, lake: deltasql.Lake, pair: Pair) -> None:
+    def test_only_rows_read_conflict(self, lake: deltasql.Lake, pair: Pair) -> None:
         a, b = pair
         with lake.begin(isolation="serializable") as tx:
             assert tx.arrow(a, where="id < 3").num_rows == 2
@@ -308,7 +308,7 @@ class TestIsolation:
             tx.write(b, rows([5]))
             a.append(rows([2]))
 
-    def test_who_only_reads_never_conflicts(self, lake: deltasql.Lake, pair: Pair) -> None:
+    def test_a_read_only_transaction_never_conflicts(self, lake: deltasql.Lake, pair: Pair) -> None:
         a, _ = pair
         with lake.begin(isolation="serializable") as tx:
             tx.arrow(a)
@@ -326,7 +326,7 @@ class TestIsolation:
             tx.commit()
         assert values(a.arrow()) == {1: 5, 2: 5}
 
-    def test_what_was_read_counts_although_it_was_taken_back(self, lake: deltasql.Lake, pair: Pair) -> None:
+    def test_reads_count_after_rollback_to_savepoint(self, lake: deltasql.Lake, pair: Pair) -> None:
         a, b = pair
         with pytest.raises(deltasql.CommitConflict, match=a.name), lake.begin(isolation="serializable") as tx:
             with tx.savepoint() as point:
@@ -336,7 +336,7 @@ class TestIsolation:
             a.append(rows([4]))
         assert b.version == 1
 
-    def test_a_statement_that_found_nothing_has_read(self, lake: deltasql.Lake, make_table: Make) -> None:
+    def test_a_statement_without_matches_counts_as_a_read(self, lake: deltasql.Lake, make_table: Make) -> None:
         a, b = (make_table(name, schema="id BIGINT, n INT", partition_by=["id"]) for name in ("pa", "pb"))
         first, second = lake.begin(isolation="serializable"), lake.begin(isolation="serializable")
         first.delete(a, where="id = 1")
@@ -348,7 +348,7 @@ class TestIsolation:
             second.commit()
         assert (a.version, b.version) == (0, 1)
 
-    def test_who_rearranges_what_it_read(self, lake: deltasql.Lake, pair: Pair) -> None:
+    def test_a_rewrite_without_data_change_after_a_read(self, lake: deltasql.Lake, pair: Pair) -> None:
         """Rearranging alone meets nobody's appends; the reads of the transaction do."""
         a, b = pair
         for isolation in ("serializable", None):
@@ -393,7 +393,7 @@ class TestEnd:
         with pytest.raises(deltasql.UsageError, match="used once"):
             tx.write(a, rows([5]))
 
-    def test_files_that_others_made_stay(self, lake: deltasql.Lake, pair: Pair) -> None:
+    def test_files_of_other_writers_are_kept(self, lake: deltasql.Lake, pair: Pair) -> None:
         """Who staged a file by hand may stage it again."""
         a, _ = pair
         path = Path(a.location) / "mine.parquet"
@@ -403,7 +403,7 @@ class TestEnd:
         tx.rollback()
         assert path.exists()
 
-    def test_it_is_run_again(self, lake: deltasql.Lake, pair: Pair) -> None:
+    def test_a_conflicting_transaction_is_retried(self, lake: deltasql.Lake, pair: Pair) -> None:
         a, b = pair
         calls = []
 
@@ -423,7 +423,7 @@ class TestEnd:
         with pytest.raises(deltasql.CommitConflict):
             lake.run(lambda tx: (tx.delete(a, where="id = 3"), a.overwrite(rows([3])))[0], retries=0)
 
-    def test_what_was_committed_together(self, lake: deltasql.Lake, pair: Pair) -> None:
+    def test_tables_committed_together(self, lake: deltasql.Lake, pair: Pair) -> None:
         a, b = pair
         with lake.begin(author="etl", message="both") as tx:
             tx.write(a, rows([4]))
@@ -442,7 +442,7 @@ class TestEnd:
         with pytest.raises(deltasql.UsageError, match="was not committed"):
             lake.transaction("00000000-0000-0000-0000-000000000000")
 
-    def test_what_is_not_published_is_told(self, lake: deltasql.Lake, pair: Pair) -> None:
+    def test_unpublished_tables_are_reported(self, lake: deltasql.Lake, pair: Pair) -> None:
         a, b = pair
         foreign = Path(b.location) / "_delta_log" / f"{2:020d}.json"
         foreign.write_text('{"commitInfo":{"operation":"WRITE"}}\n')
@@ -464,7 +464,7 @@ class TestLandedAllTheSame:
             assert table.version == 2
             assert values(table.arrow()) == {1: 1, 2: 2, 3: 3, 4: 4}
 
-    def test_publishing_fails_in_a_way_nobody_thought_of(
+    def test_an_unexpected_publishing_failure(
         self, lake: deltasql.Lake, pair: Pair, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def fail(_: Any) -> None:
@@ -496,7 +496,7 @@ class TestLandedAllTheSame:
                     tx.write(table.name, rows([4]))
         self.check(pair)
 
-    def test_a_property_that_makes_no_sense_is_refused_before(self, lake: deltasql.Lake, pair: Pair) -> None:
+    def test_an_invalid_property_is_rejected_before_writing(self, lake: deltasql.Lake, pair: Pair) -> None:
         a, b = pair
         metadata = a.state().metadata
         assert metadata is not None
@@ -590,7 +590,7 @@ def test_the_versions_of_a_replay(lake: deltasql.Lake, pair: Pair) -> None:
     assert values(a.arrow()) == {1: 1, 2: 2, 3: 3, 4: 4}
 
 
-def test_a_replay_does_not_see_what_came_later(lake: deltasql.Lake, pair: Pair) -> None:
+def test_a_replay_returns_the_versions_of_the_first_run(lake: deltasql.Lake, pair: Pair) -> None:
     """A table in which nothing was found to change knows the work all the same."""
     a, b = pair
     for _ in range(2):

@@ -75,7 +75,9 @@ def test_the_versions_to_read_together(own_lake: deltasql.Lake, tables: list[del
     assert (text["author"], set(text["tables"])) == ("etl", {"public.a", "public.c"})
 
 
-def test_half_of_a_transaction_is_not_told(own_lake: deltasql.Lake, tables: list[deltasql.Table], place: Path) -> None:
+def test_a_half_published_transaction_is_not_listed(
+    own_lake: deltasql.Lake, tables: list[deltasql.Table], place: Path
+) -> None:
     a, b, c = tables
     together(own_lake, a, b)
     foreign = Path(b.location) / "_delta_log" / f"{2:020d}.json"
@@ -91,7 +93,7 @@ def test_half_of_a_transaction_is_not_told(own_lake: deltasql.Lake, tables: list
     assert (found.txn_id, dict(found.versions)) == (later.id, {"public.a": 3, "public.b": 2, "public.c": 1})
 
 
-def test_a_publisher_that_died(own_lake: deltasql.Lake, tables: list[deltasql.Table], place: Path) -> None:
+def test_a_killed_publisher(own_lake: deltasql.Lake, tables: list[deltasql.Table], place: Path) -> None:
     """It had written a manifest, and not said so."""
     a, b, c = tables
     first = together(own_lake, a, b)
@@ -129,7 +131,7 @@ def test_tables_that_are_not_published(own_lake: deltasql.Lake, tables: list[del
     assert set(deltasql.versions_as_of(str(place)).versions) == {"public.b", "public.c"}
 
 
-def test_a_moment_has_nothing_later(own_lake: deltasql.Lake, tables: list[deltasql.Table], place: Path) -> None:
+def test_a_timestamp_excludes_later_commits(own_lake: deltasql.Lake, tables: list[deltasql.Table], place: Path) -> None:
     """Manifests are in the order of publishing, which is not the order of time."""
     a, b, c = tables
     with psycopg.connect(own_lake.dsn, autocommit=True) as connection:
@@ -145,7 +147,7 @@ def test_a_moment_has_nothing_later(own_lake: deltasql.Lake, tables: list[deltas
     assert deltasql.versions_as_of(str(place)).txn_id == early.id
 
 
-def test_old_manifests_go(own_lake: deltasql.Lake, tables: list[deltasql.Table], place: Path) -> None:
+def test_old_manifests_are_deleted(own_lake: deltasql.Lake, tables: list[deltasql.Table], place: Path) -> None:
     for _ in range(4):
         together(own_lake, *tables[:2])
     folder = place / "_deltasql/transactions"
@@ -158,7 +160,7 @@ def test_old_manifests_go(own_lake: deltasql.Lake, tables: list[deltasql.Table],
     assert manifests(place)[-1] == f"{4:020d}.json"
 
 
-def test_manifests_of_somebody_else(own_lake: deltasql.Lake, tables: list[deltasql.Table], place: Path) -> None:
+def test_foreign_manifests_are_ignored(own_lake: deltasql.Lake, tables: list[deltasql.Table], place: Path) -> None:
     """They keep nobody from committing, nor the reconciler from publishing tables."""
     folder = place / "_deltasql/transactions"
     folder.mkdir(parents=True)
@@ -175,7 +177,7 @@ def test_manifests_of_somebody_else(own_lake: deltasql.Lake, tables: list[deltas
     assert len(manifests(place)) == 2
 
 
-def test_a_manifest_that_goes_while_it_is_read(
+def test_a_manifest_deleted_while_it_is_read(
     own_lake: deltasql.Lake, tables: list[deltasql.Table], place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, _ = together(own_lake, *tables), together(own_lake, *tables)

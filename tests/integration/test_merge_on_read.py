@@ -109,7 +109,7 @@ def test_bounds_are_not_taken_for_values(table: deltasql.Table, spark_session: S
     assert theirs == spark_session.sql(f"{query} bounds").collect() == [(1, 198, 198, 198)]
 
 
-def test_above_the_threshold_files_are_written_anew(table: deltasql.Table, spark_session: SparkSession) -> None:
+def test_above_the_threshold_files_are_rewritten(table: deltasql.Table, spark_session: SparkSession) -> None:
     before = paths(table)
     table.delete(where="id < 20")
     assert vectors(table) == dict.fromkeys(vectors(table), 20), "20 % are marked"
@@ -134,7 +134,7 @@ def test_exactly_the_threshold_is_marked(make_table: Make) -> None:
     assert (vectors(table), table.files().num_rows) == ({}, 1)
 
 
-def test_a_file_whose_rows_are_all_gone_is_removed(table: deltasql.Table) -> None:
+def test_a_file_without_live_rows_is_removed(table: deltasql.Table) -> None:
     table.delete(where="id % 10 = 3")
     assert sorted(vectors(table).values()) == [10, 10]
     table.delete(where="id >= 100")
@@ -215,7 +215,7 @@ def test_vectors_that_are_too_large_for_all_tasks(
     assert {row["id"] for row in table.df(where="n = 1").collect()} == {4, 151}
 
 
-def test_many_deleted_rows_are_brought_together_by_tasks(
+def test_large_vectors_are_merged_by_tasks(
     table: deltasql.Table, monkeypatch: pytest.MonkeyPatch, spark_session: SparkSession
 ) -> None:
     monkeypatch.setattr(rewrite_files, "_MOST_IDS_ON_DRIVER", 0)
@@ -225,7 +225,7 @@ def test_many_deleted_rows_are_brought_together_by_tasks(
     assert_read_alike(table, spark_session)
 
 
-def test_a_vector_that_nobody_could_read(table: deltasql.Table, lake: deltasql.Lake) -> None:
+def test_a_vector_too_large_to_read_is_rejected(table: deltasql.Table, lake: deltasql.Lake) -> None:
     (path, *_) = table.files()["path"].to_pylist()
     for kind, text in (("p", "file:///elsewhere.bin"), ("u", "../" + "0" * 20), ("x", "what")):
         vector = deltasql.DeletionVector(kind, text, 10, 1, 1)
@@ -293,7 +293,7 @@ class TestTransactions:
         table.delete(where="id = 2")
         assert ids(table.arrow()) == [0, *range(3, 200)]
 
-    def test_the_log_tells_which_rows_went(self, table: deltasql.Table, lake: deltasql.Lake) -> None:
+    def test_the_log_holds_the_deleted_row_numbers(self, table: deltasql.Table, lake: deltasql.Lake) -> None:
         """A file that is marked again goes with the vector that it had and comes with the new one: what is in the one and
         not in the other was deleted by this commit. A rule by rows can be built on that."""
         table.delete(where="id IN (3, 5)")
@@ -327,7 +327,9 @@ def test_overwrite_where(table: deltasql.Table) -> None:
     assert ids(table.arrow()) == [1, *range(10, 200)]
 
 
-def test_a_checkpoint_has_them(table: deltasql.Table, lake: deltasql.Lake, spark_session: SparkSession) -> None:
+def test_a_checkpoint_holds_the_vectors(
+    table: deltasql.Table, lake: deltasql.Lake, spark_session: SparkSession
+) -> None:
     table.delete(where="id IN (1, 2, 120)")
     lake.mirror._checkpoints.write(lake.mirror._find(table.name), table.version)
     clean(lake, table)
@@ -337,7 +339,7 @@ def test_a_checkpoint_has_them(table: deltasql.Table, lake: deltasql.Lake, spark
 
 
 @pytest.mark.skipif(PLAIN, reason="Delta's jars are for the locked Spark")
-def test_what_spark_marked(make_table: Make, spark_session: SparkSession, tmp_path: Path) -> None:
+def test_rows_marked_by_delta_spark(make_table: Make, spark_session: SparkSession, tmp_path: Path) -> None:
     """Delta's own vectors, in files of its own."""
     theirs = tmp_path / "theirs"
     spark_session.range(1000).coalesce(1).write.format("delta").option("delta.enableDeletionVectors", "true").save(
@@ -361,7 +363,7 @@ def test_what_spark_marked(make_table: Make, spark_session: SparkSession, tmp_pa
 
 
 @pytest.mark.skipif(PLAIN, reason="Delta's jars are for the locked Spark")
-def test_what_statements_of_delta_left(make_table: Make, spark_session: SparkSession, tmp_path: Path) -> None:
+def test_tables_changed_by_delta_spark(make_table: Make, spark_session: SparkSession, tmp_path: Path) -> None:
     """Rows and changes of a table that Delta's own Spark wrote, version by version; and ours go on from there."""
     theirs = tmp_path / "theirs"
     own = "'delta.enableDeletionVectors' = true, 'delta.enableChangeDataFeed' = true"

@@ -97,7 +97,7 @@ class TestCommitFiles:
         assert all(commit_file(table, 1).exists() for table in tables)
         assert len({actions(table, 1)[0]["commitInfo"]["txnId"] for table in tables}) == 1
 
-    def test_the_strict_writer_publishes_too(self, lake: deltasql.Lake, make_table: Make) -> None:
+    def test_the_strict_writer_publishes(self, lake: deltasql.Lake, make_table: Make) -> None:
         table = make_table()
         deltasql.SqlTxnLogWriter(lake.store).commit(table.id, 1, [add()])
         assert commit_file(table, 1).exists()
@@ -183,7 +183,7 @@ class TestCollisions:
         assert lake.mirror.validate(table.name) == []
 
     @pytest.mark.parametrize("kept", [0, 1, 40])
-    def test_our_own_bytes_cut_short_are_completed(self, lake: deltasql.Lake, make_table: Make, kept: int) -> None:
+    def test_a_truncated_own_file_is_completed(self, lake: deltasql.Lake, make_table: Make, kept: int) -> None:
         table = make_table()
         stage(lake, table)
         whole = commit_file(table, 1).read_bytes()
@@ -191,7 +191,7 @@ class TestCollisions:
         lake.mirror.repair(table.name, version=1)
         assert commit_file(table, 1).read_bytes() == whole
 
-    def test_a_foreign_commit_at_our_version_is_told(
+    def test_a_foreign_commit_at_our_version_sends_an_alert(
         self, make_table: Make, other_lake: Callable[..., deltasql.Lake]
     ) -> None:
         lake = other_lake(mirror__retry_backoff_base="1h")  # nobody but this test tries again
@@ -348,7 +348,7 @@ class TestFailures:
         assert lake.mirror.repair(table.name).versions == (0, 1, 2)
         assert DeltaTable(table.location).version() == 2
 
-    def test_what_was_never_tried_is_due(self, make_table: Make, other_lake: Callable[..., deltasql.Lake]) -> None:
+    def test_versions_never_attempted_are_due(self, make_table: Make, other_lake: Callable[..., deltasql.Lake]) -> None:
         """As a publisher leaves it that dies before it says what it has done."""
         lake = other_lake(mirror__retry_backoff_base="1h")
         table = lake.table(make_table().id)
@@ -365,7 +365,9 @@ class TestFailures:
 
 
 class TestRunning:
-    def test_tries_at_once_what_is_not_due(self, make_table: Make, other_lake: Callable[..., deltasql.Lake]) -> None:
+    def test_run_publishes_versions_that_are_not_due(
+        self, make_table: Make, other_lake: Callable[..., deltasql.Lake]
+    ) -> None:
         lake = other_lake(mirror__retry_backoff_base="1h")
         table = lake.table(make_table().id)
         foreign = b'{"commitInfo":{"operation":"WRITE","engineInfo":"other/1"}}\n'
@@ -422,7 +424,7 @@ class TestCheckpoints:
         lake.mirror.settle()
         assert [p.name[:20] for p in log_of(table).glob("*.checkpoint.parquet")] == [f"{10:020d}"]
 
-    def test_holds_everything(self, lake: deltasql.Lake, make_table: Make) -> None:
+    def test_a_checkpoint_holds_the_whole_state(self, lake: deltasql.Lake, make_table: Make) -> None:
         now = time.time_ns() // 1_000_000
         table = make_table(
             partition_by=["day"],
@@ -480,7 +482,7 @@ class TestCheckpoints:
         lake.mirror._checkpoints.write(mirrored, 2)
         assert json.loads((log_of(table) / "_last_checkpoint").read_text())["version"] == 4
 
-    def test_old_log_files_go_only_behind_a_checkpoint(self, lake: deltasql.Lake, make_table: Make) -> None:
+    def test_old_log_files_are_deleted_only_behind_a_checkpoint(self, lake: deltasql.Lake, make_table: Make) -> None:
         """After each checkpoint, however soon the one before it was."""
         table = make_table(properties={"delta.checkpointInterval": "2", "delta.logRetentionDuration": "interval 1 day"})
         for first in (4, 10):
@@ -496,7 +498,7 @@ class TestCheckpoints:
             assert names[:2] == [f"{first:020d}.checkpoint.parquet", f"{first:020d}.json"]
             assert lake.mirror.validate(table.name) == []
 
-    def test_status_tells_why_a_checkpoint_is_missing(
+    def test_status_shows_why_a_checkpoint_is_missing(
         self, make_table: Make, other_lake: Callable[..., deltasql.Lake]
     ) -> None:
         lake = other_lake(mirror__retry_backoff_base="1h")  # nobody but this test tries again
@@ -530,7 +532,7 @@ class TestForeignLogs:
 
 
 class TestDropping:
-    def test_what_is_open_is_published_before(self, lake: deltasql.Lake, make_table: Make) -> None:
+    def test_open_versions_are_published_before_a_drop(self, lake: deltasql.Lake, make_table: Make) -> None:
         table = make_table(properties={"deltasql.mirror.mode": "async"})
         stage(lake, table)
         stage(lake, table)
@@ -538,7 +540,7 @@ class TestDropping:
         lake.drop_table(table.name)
         assert DeltaTable(place).version() == version
 
-    def test_what_cannot_be_published_is_told(
+    def test_unpublished_versions_are_reported_at_a_drop(
         self, lake: deltasql.Lake, make_table: Make, caplog: pytest.LogCaptureFixture
     ) -> None:
         table = make_table()
@@ -552,7 +554,7 @@ class TestDropping:
 class TestPurging:
     """Other processes publish the same table: nothing of it is there afterwards."""
 
-    def test_waits_for_who_is_at_work(
+    def test_drop_waits_for_a_running_publisher(
         self,
         lake: deltasql.Lake,
         make_table: Make,
@@ -583,7 +585,7 @@ class TestPurging:
         purger.join(20)
         assert [path for path in place.rglob("*") if path.is_file()] == []
 
-    def test_nobody_publishes_it_afterwards(
+    def test_a_dropped_table_is_not_published(
         self, lake: deltasql.Lake, make_table: Make, other_lake: Callable[..., deltasql.Lake]
     ) -> None:
         table, other = make_table(properties={"deltasql.mirror.mode": "off"}), other_lake()
@@ -640,7 +642,7 @@ class TestWatching:
             thread.join(60)
         assert not thread.is_alive()
 
-    def test_attempts_come_when_they_are_due(
+    def test_retries_run_when_due(
         self, make_table: Make, other_lake: Callable[..., deltasql.Lake], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Not only when it is time to look."""
@@ -667,7 +669,7 @@ class TestWatching:
             stop.set()
             thread.join(60)
 
-    def test_what_a_writer_cannot_publish_is_announced(
+    def test_a_failed_publish_notifies_the_reconciler(
         self, make_table: Make, other_lake: Callable[..., deltasql.Lake], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """It may end before the next attempt."""

@@ -80,7 +80,7 @@ def is_whole(lake: deltasql.Lake, table: deltasql.Table) -> None:
 
 class TestTheHint:
     @pytest.mark.parametrize("version", [3, 40])
-    def test_without_a_checkpoint_is_told_and_rewritten(
+    def test_hint_without_a_checkpoint_is_reported_and_rewritten(
         self, lake: deltasql.Lake, table: deltasql.Table, version: int
     ) -> None:
         point_to(table, version)
@@ -89,20 +89,20 @@ class TestTheHint:
         assert hinted(table) == 4
         is_whole(lake, table)
 
-    def test_of_another_form_is_told_and_rewritten(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
+    def test_hint_of_another_form_is_reported_and_rewritten(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
         point_to(table, 4, parts=3)
         assert any("_last_checkpoint" in text for text in lake.mirror.validate(table.name))
         lake.mirror.repair(table.name)
         is_whole(lake, table)
 
-    def test_the_next_checkpoint_does_not_trust_it(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
+    def test_the_next_checkpoint_ignores_a_wrong_hint(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
         point_to(table, 40)
         stage(lake, table)
         wait_until(lambda: state_of(lake, table).checkpoint == 6, 20)
         assert hinted(table) == 6
         is_whole(lake, table)
 
-    def test_without_any_checkpoint_goes(self, lake: deltasql.Lake, make_table: Make) -> None:
+    def test_hint_without_any_checkpoint_is_deleted(self, lake: deltasql.Lake, make_table: Make) -> None:
         plain = make_table()
         stage(lake, plain)
         point_to(plain, 1)
@@ -113,14 +113,14 @@ class TestTheHint:
 
 
 class TestCheckpoints:
-    def test_one_that_is_gone_is_told_and_written_again(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
+    def test_missing_checkpoint_is_reported_and_rewritten(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
         checkpoint_file(table, 4).unlink()
         assert "whose checkpoint does not exist" in str(lake.mirror.validate(table.name))
         assert lake.mirror.repair(table.name).checkpoint == 4
         assert hinted(table) == 4
         is_whole(lake, table)
 
-    def test_one_that_is_gone_from_a_log_that_was_cleaned(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
+    def test_missing_checkpoint_of_a_cleaned_log(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
         clean(lake, table)
         checkpoint_file(table, 4).unlink()
         assert checkpoint_file(table, 4).name in str(lake.mirror.validate(table.name))
@@ -128,7 +128,7 @@ class TestCheckpoints:
         assert not commit_file(table, 0).exists()
         is_whole(lake, table)
 
-    def test_one_of_another_writer_is_not_taken_for_ours(self, lake: deltasql.Lake, make_table: Make) -> None:
+    def test_foreign_checkpoint_is_not_taken_for_ours(self, lake: deltasql.Lake, make_table: Make) -> None:
         table = make_table(schema="id BIGINT", properties={"delta.checkpointInterval": "2"})
         stage(lake, table)
         write_past_the_database(table)
@@ -143,7 +143,7 @@ class TestCheckpoints:
         lake.mirror.settle()
         is_whole(lake, table)
 
-    def test_one_of_another_writer_at_any_version(self, lake: deltasql.Lake, make_table: Make) -> None:
+    def test_foreign_checkpoint_at_any_version(self, lake: deltasql.Lake, make_table: Make) -> None:
         table = make_table(schema="id BIGINT", properties={"delta.checkpointInterval": "4"})
         stage(lake, table)
         write_past_the_database(table, 4)
@@ -157,7 +157,7 @@ class TestCheckpoints:
         lake.mirror.settle()
         is_whole(lake, table)
 
-    def test_broken_or_without_files_is_written_again(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
+    def test_broken_checkpoint_is_rewritten(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
         right = pq.read_table(checkpoint_file(table, 4))
         checkpoint_file(table, 2).write_bytes(b"PAR1 and no more")
         pq.write_table(pa.table({"remove": [1]}), checkpoint_file(table, 4))
@@ -166,7 +166,7 @@ class TestCheckpoints:
         assert pq.read_metadata(checkpoint_file(table, 2)).num_rows
         is_whole(lake, table)
 
-    def test_one_of_a_history_that_was_lost(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
+    def test_checkpoint_of_a_lost_history(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
         """The same table and version, but not the commit that the database has: it was restored from a back-up."""
         marks = pq.read_metadata(checkpoint_file(table, 4)).metadata
         assert marks[b"deltasql.table"].decode() == table.id
@@ -177,14 +177,14 @@ class TestCheckpoints:
         assert lake.mirror.repair(table.name).checkpoint == 4
         is_whole(lake, table)
 
-    def test_ours_stay_as_they_are(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
+    def test_own_checkpoints_are_unchanged(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
         before = checkpoint_file(table, 4).stat().st_mtime_ns
         assert lake.mirror.repair(table.name).checkpoint is None
         assert checkpoint_file(table, 4).stat().st_mtime_ns == before
 
 
 class TestVersions:
-    def test_one_that_was_cleaned_up_is_refused(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
+    def test_cleaned_up_version_is_rejected(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
         clean(lake, table)
         assert lake.mirror.validate(table.name) == []
         assert lake.mirror.repair(table.name).versions == ()
@@ -197,7 +197,7 @@ class TestVersions:
         lake.mirror.settle()
         is_whole(lake, table)
 
-    def test_one_that_was_published_does_not_stay_open(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
+    def test_republished_version_is_closed(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
         ours = commit_file(table, 5).read_bytes()
         commit_file(table, 5).write_bytes(b'{"commitInfo":{}}\n')
         with pytest.raises(deltasql.MirrorConflict):
@@ -208,7 +208,7 @@ class TestVersions:
         lake.mirror.settle()
         is_whole(lake, table)
 
-    def test_all_behind_the_checkpoint_are_gone(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
+    def test_all_commits_behind_the_checkpoint_are_missing(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
         clean(lake, table)
         for version in (4, 5):
             commit_file(table, version).unlink()
@@ -218,14 +218,14 @@ class TestVersions:
         lake.mirror.settle()
         is_whole(lake, table)
 
-    def test_young_ones_come_back_without_any_log(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
+    def test_young_commits_are_restored_without_any_log(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
         before = {path.name: path.read_bytes() for path in log_of(table).glob("*.json")}
         shutil.rmtree(log_of(table))
         assert lake.mirror.repair(table.name).versions == (0, 1, 2, 3, 4, 5)
         assert {path.name: path.read_bytes() for path in log_of(table).glob("*.json")} == before
         is_whole(lake, table)
 
-    def test_old_ones_come_back_from_the_checkpoint_on_that_young_ones_need(
+    def test_old_commits_are_restored_from_the_needed_checkpoint(
         self, lake: deltasql.Lake, table: deltasql.Table
     ) -> None:
         clean(lake, table)
@@ -237,7 +237,7 @@ class TestVersions:
         assert [DeltaTable(table.location, version=v).version() for v in range(4, 9)] == [4, 5, 6, 7, 8]
         is_whole(lake, table)
 
-    def test_one_before_the_checkpoint(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
+    def test_missing_commit_before_the_checkpoint(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
         commit_file(table, 0).unlink()
         [difference] = lake.mirror.validate(table.name)
         assert difference == f"_delta_log/{commit_file(table, 0).name} is missing"
@@ -252,7 +252,7 @@ class TestVersions:
         assert lake.mirror.repair(table.name).versions == (2,)
         is_whole(lake, table)
 
-    def test_all_if_the_log_is_never_cleaned(self, lake: deltasql.Lake, make_table: Make) -> None:
+    def test_all_commits_are_restored_without_log_cleanup(self, lake: deltasql.Lake, make_table: Make) -> None:
         made = make_table(properties={"delta.checkpointInterval": "2", "delta.enableExpiredLogCleanup": "false"})
         for _ in range(2):
             stage(lake, made)
@@ -264,7 +264,7 @@ class TestVersions:
 
     @pytest.mark.parametrize("kept", [0, 100])
     @pytest.mark.parametrize("version", [1, 5])
-    def test_files_cut_short_are_completed(
+    def test_truncated_files_are_completed(
         self, lake: deltasql.Lake, table: deltasql.Table, version: int, kept: int
     ) -> None:
         whole = commit_file(table, version).read_bytes()
@@ -275,7 +275,7 @@ class TestVersions:
         is_whole(lake, table)
 
     @pytest.mark.parametrize("version", [1, 5])
-    def test_files_of_another_writer_are_told_and_the_others_mended(
+    def test_foreign_files_are_reported_and_the_others_repaired(
         self, lake: deltasql.Lake, table: deltasql.Table, version: int
     ) -> None:
         ours = commit_file(table, version).read_bytes()
@@ -294,7 +294,7 @@ class TestVersions:
         lake.mirror.settle()
         is_whole(lake, table)
 
-    def test_the_same_process_sees_that_files_are_gone(self, lake: deltasql.Lake, make_table: Make) -> None:
+    def test_the_same_process_notices_missing_files(self, lake: deltasql.Lake, make_table: Make) -> None:
         plain = make_table()
         for _ in range(3):
             stage(lake, plain)
@@ -330,7 +330,7 @@ class TestValidate:
         [difference] = lake.mirror.validate(table.name)
         assert stray.name in difference
 
-    def test_versions_on_their_way_are_no_difference(
+    def test_versions_being_published_are_no_difference(
         self, lake: deltasql.Lake, make_table: Make, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         plain = make_table()
@@ -345,7 +345,7 @@ class TestValidate:
             writer.join(20)
         is_whole(lake, plain)
 
-    def test_a_clean_up_meanwhile_is_no_difference(
+    def test_a_concurrent_clean_up_is_no_difference(
         self, lake: deltasql.Lake, table: deltasql.Table, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         listed = validation.LogFiles.of
@@ -383,7 +383,7 @@ class TestValidate:
         assert state_of(lake, table).checkpoint == 1
         is_whole(lake, table)
 
-    def test_a_commit_meanwhile_is_no_difference(
+    def test_a_concurrent_commit_is_no_difference(
         self, lake: deltasql.Lake, table: deltasql.Table, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         listed = validation.LogFiles.of
@@ -400,7 +400,7 @@ class TestValidate:
 class TestLogAhead:
     """As after a database was restored from an older back-up."""
 
-    def test_of_the_versions_is_told(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
+    def test_log_ahead_of_the_database_is_reported(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
         commit_file(table, 9).write_bytes(b"{}\n")
         report = next(r for r in lake.mirror.run() if r.table == table.name)
         assert "version 9, which the database does not have" in (report.error or "")
@@ -415,7 +415,7 @@ class TestLogAhead:
             lake.mirror.repair(table.name, version)
         assert contents(table) == before
 
-    def test_repair_names_where_they_part(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
+    def test_repair_names_the_version_where_histories_differ(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
         commit_file(table, 9).write_bytes(b"{}\n")
         commit_file(table, 3).write_bytes(b'{"commitInfo":{"operation":"WRITE","engineInfo":"other/1"}}\n')
         with pytest.raises(deltasql.MirrorConflict, match=r"other/1.* continues to version 9") as caught:
@@ -460,7 +460,9 @@ class TestPropertiesOfAnotherRelease:
         yield made
         set_properties(lake, made, "{}")
 
-    def test_stop_no_other_table(self, lake: deltasql.Lake, newer: deltasql.Table, table: deltasql.Table) -> None:
+    def test_unreadable_log_stops_no_other_table(
+        self, lake: deltasql.Lake, newer: deltasql.Table, table: deltasql.Table
+    ) -> None:
         status = state_of(lake, newer)
         assert status.mode == "unknown"
         assert "deltasql.mirror.later" in (status.error or "")
@@ -471,7 +473,7 @@ class TestPropertiesOfAnotherRelease:
         assert "version 9" in reports[table.name]
         assert lake.mirror.repair(newer.name).versions == ()
 
-    def test_watching_goes_on(
+    def test_watching_continues_after_an_unreadable_log(
         self, lake: deltasql.Lake, newer: deltasql.Table, table: deltasql.Table, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Nor does anything else end it."""

@@ -61,7 +61,7 @@ def put_numbers(location: str, options: dict[str, str], number: int) -> list[boo
 
 
 class TestConditionalPut:
-    def test_the_second_one_is_told(self, place: Place) -> None:
+    def test_the_second_writer_gets_an_error(self, place: Place) -> None:
         directory = Directory(*place)
         assert directory.put_if_absent("_delta_log/1.json", b"first")
         assert not directory.put_if_absent("_delta_log/1.json", b"second")
@@ -104,7 +104,7 @@ class TestWithoutConditionalPut:
     def old(self, s3: S3Server) -> Place:
         return _s3_place(s3, conditional_put="disabled")
 
-    def test_it_is_what_it_seems(self, old: Place) -> None:
+    def test_the_store_rejects_conditional_puts(self, old: Place) -> None:
         store = Directory(*old)._store
         with pytest.raises(NotImplementedError):
             obstore.put(store, "x", b"", mode="create")
@@ -162,7 +162,7 @@ class TestWithoutConditionalPut:
 
 
 class TestObjects:
-    def test_absent_things(self, place: Place) -> None:
+    def test_missing_objects(self, place: Place) -> None:
         directory = Directory(*place)
         assert directory.get("a/b") is None
         assert directory.size("a/b") is None
@@ -171,7 +171,7 @@ class TestObjects:
         assert not exists_below(*place)
         assert delete_below(*place) == 0
 
-    def test_present_things(self, place: Place) -> None:
+    def test_existing_objects(self, place: Place) -> None:
         directory = Directory(*place)
         directory.put("a/b", b"1")
         directory.put("a/b", b"22")
@@ -199,7 +199,7 @@ class TestObjects:
         assert directory.size(name) is None
 
     @pytest.mark.parametrize("name", ["a//b", "../b", "a/../b", "a\nb"])
-    def test_paths_that_are_none(self, place: Place, name: str) -> None:
+    def test_invalid_paths(self, place: Place, name: str) -> None:
         with pytest.raises(StorageError, match="cannot write"):
             Directory(*place).put_if_absent(name, b"")
 
@@ -284,17 +284,17 @@ class TestOptions:
         ],
         ids=str,
     )
-    def test_that_cannot_be(self, s3: S3Server, options: dict[str, Any], said: str) -> None:
+    def test_invalid_options(self, s3: S3Server, options: dict[str, Any], said: str) -> None:
         with pytest.raises(StorageError, match="cannot open the location 's3://lake/x'") as caught:
             Directory("s3://lake/x", s3.options() | options)
         assert said in str(caught.value)
         assert s3.secret not in everything(caught.value)
 
-    def test_a_place_that_cannot_be(self) -> None:
+    def test_unknown_scheme(self) -> None:
         with pytest.raises(StorageError, match="cannot open the location 'ftp://a/b'"):
             Directory("ftp://a/b", {})
 
-    def test_a_secret_in_the_wrong_place(self) -> None:
+    def test_a_secret_in_the_wrong_option_is_hidden(self) -> None:
         """What obstore would repeat does not come out, not even in a traceback."""
         secret = "n0b0dy-may-see-this"
         options = {"conditional_put": secret, "aws_secret_access_key": secret}
@@ -349,10 +349,10 @@ class TestRefusals:
     def test_http_that_is_not_allowed(self, refused: Callable[..., str]) -> None:
         assert 'allow_http="true"' in refused(allow_http=None)
 
-    def test_nobody_there(self, refused: Callable[..., str]) -> None:
+    def test_unreachable_endpoint(self, refused: Callable[..., str]) -> None:
         assert "connection refused" in refused(aws_endpoint="http://127.0.0.1:1")
 
-    def test_nobody_answers(self, s3: S3Server) -> None:
+    def test_silent_endpoint(self, s3: S3Server) -> None:
         """A store that takes a request and is silent; writing is not tried twice, so that a commit does not wait."""
         with socket.create_server(("127.0.0.1", 0)) as silent:
             endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
@@ -366,7 +366,7 @@ class TestRefusals:
             with pytest.raises(BlockingIOError):
                 silent.accept()
 
-    def test_an_option_that_does_not_exist(self, refused: Callable[..., str]) -> None:
+    def test_unknown_option(self, refused: Callable[..., str]) -> None:
         assert "aws_nonsense" in refused(aws_nonsense="1")
 
 
@@ -406,6 +406,6 @@ class TestFiles:
             raise ZeroDivisionError
         assert paths(directory) == []
 
-    def test_what_is_not_there(self, place: Place) -> None:
+    def test_missing_file(self, place: Place) -> None:
         with pytest.raises(StorageError, match="cannot read nothing"), Directory(*place).reading("nothing"):
             pass

@@ -70,7 +70,7 @@ def test_large_files_are_left_alone(make_table: Make) -> None:
     assert ids(table) == list(range(5020))
 
 
-def test_files_of_the_wanted_size(make_table: Make) -> None:
+def test_files_have_the_target_size(make_table: Make) -> None:
     table = make_table(schema="id BIGINT, part STRING")
     for start in range(0, 8000, 1000):
         table.append(numbers(start, 1000))
@@ -164,7 +164,9 @@ def test_deleted_rows_are_purged(make_table: Make, spark_session: SparkSession) 
 
 
 @pytest.mark.usefixtures("spark_session")
-def test_it_is_in_nobodys_way(make_table: Make, lake: deltasql.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compaction_does_not_conflict_with_appends(
+    make_table: Make, lake: deltasql.Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Appends go on; who deletes rows of its files makes it run again."""
     table = make_table(schema="id BIGINT, part STRING")
     for start in (0, 10):
@@ -190,7 +192,7 @@ def test_it_is_in_nobodys_way(make_table: Make, lake: deltasql.Lake, monkeypatch
     assert live <= before
 
 
-def test_appends_go_on(make_table: Make) -> None:
+def test_appends_continue_during_compaction(make_table: Make) -> None:
     """Threads append while it runs, again and again: nobody waits for a conflict, and no row is lost."""
     table = make_table(schema="id BIGINT, part STRING", partition_by=["part"])
     table.append(numbers(0, 10))
@@ -219,7 +221,7 @@ def test_appends_go_on(make_table: Make) -> None:
     assert table.files().num_rows == 2
 
 
-def test_what_is_refused(make_table: Make) -> None:
+def test_rejected_arguments(make_table: Make) -> None:
     table = make_table(schema="id BIGINT, part STRING")
     with pytest.raises(deltasql.UnsupportedFeature, match="zorder_by"):
         table.optimize(zorder_by=["id"])

@@ -89,7 +89,7 @@ def test_columns_to_index_are_passed_on(tmp_path: Path) -> None:
     assert file.stats == '{"numRecords":1}'
 
 
-def test_files_of_several_schemas_are_told_apart(tmp_path: Path) -> None:
+def test_files_of_several_schemas(tmp_path: Path) -> None:
     first = write(tmp_path, "1.parquet", pa.table({"id": [1], "s": pa.array([{"x": 1}])}))
     second = write(tmp_path, "2.parquet", pa.table({"id": [1], "t": pa.array([{"x": 2}])}))
     third = write(tmp_path, "3.parquet", pa.table({"id": [1]}))
@@ -148,7 +148,7 @@ def test_directories_of_a_table_without_partitions_mean_nothing(tmp_path: Path) 
         ("p=1/0.parquet", "p INT", [], "0 mappings for 1 files"),
     ],
 )
-def test_partition_values_that_are_none(tmp_path: Path, path: str, ddl: str, values: Any, message: str) -> None:
+def test_invalid_partition_values(tmp_path: Path, path: str, ddl: str, values: Any, message: str) -> None:
     write(tmp_path, path)
     with pytest.raises(ValidationError, match=message):
         adds(tmp_path, path, ddl=f"id BIGINT, {ddl}", by=("p",), partition_values=values)
@@ -157,7 +157,7 @@ def test_partition_values_that_are_none(tmp_path: Path, path: str, ddl: str, val
 # --- refusals
 
 
-def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+def test_a_missing_file_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ValidationError, match=r"gone.parquet' does not exist"):
         adds(tmp_path, "gone.parquet")
 
@@ -165,20 +165,20 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"hello", b"PAR1" * 3, b"x" * 100 + b"\xff\x00\x00\x00PAR1", b"x" * 20 + b"PARE"]
 )
-def test_a_file_that_is_not_parquet_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_parquet_is_rejected(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "x.parquet").write_bytes(content)
     with pytest.raises(ValidationError, match=r"x.parquet' is not a readable Parquet file"):
         adds(tmp_path, "x.parquet")
 
 
-def test_a_directory_is_refused(tmp_path: Path) -> None:
+def test_a_directory_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "d.parquet").mkdir()
     with pytest.raises(ValidationError, match=r"d.parquet' is not a readable Parquet file"):
         adds(tmp_path, "d.parquet")
 
 
 @pytest.mark.parametrize("path", ["/etc/x.parquet", "../x.parquet", "a/../../x.parquet", "..", ".", "", "/"])
-def test_a_file_outside_the_root_is_refused(tmp_path: Path, path: str) -> None:
+def test_a_file_outside_the_root_is_rejected(tmp_path: Path, path: str) -> None:
     with pytest.raises(ValidationError, match="is not below the table's root"):
         adds(tmp_path, path)
 
@@ -186,7 +186,7 @@ def test_a_file_outside_the_root_is_refused(tmp_path: Path, path: str) -> None:
 @pytest.mark.parametrize(
     "path", ["_x.parquet", ".x.parquet", "_a=1.parquet", "_tmp/x.parquet", "a/.b/x.parquet", "x._COPYING_"]
 )
-def test_a_hidden_file_is_refused(tmp_path: Path, path: str) -> None:
+def test_a_hidden_file_is_rejected(tmp_path: Path, path: str) -> None:
     write(tmp_path, path)
     with pytest.raises(ValidationError, match="would be skipped"):
         adds(tmp_path, path)
@@ -197,12 +197,12 @@ def test_a_partition_directory_may_begin_with_an_underscore(tmp_path: Path) -> N
     assert adds(tmp_path, path, ddl="id BIGINT, _p INT", by=("_p",))[0].partition_values == {"_p": "1"}
 
 
-def test_a_name_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
+def test_a_name_that_is_not_utf8_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ValidationError, match="is not UTF-8"):
         adds(tmp_path, os.fsdecode(b"a\xff.parquet"))
 
 
-def test_a_file_given_twice_is_refused(tmp_path: Path) -> None:
+def test_a_file_given_twice_is_rejected(tmp_path: Path) -> None:
     path = write(tmp_path, "a.parquet")
     with pytest.raises(ValidationError, match=r"'a.parquet' is given twice"):
         adds(tmp_path, path, f"{tmp_path}/a.parquet")
@@ -219,7 +219,7 @@ def test_a_file_that_does_not_fit_is_named_with_each_difference(tmp_path: Path) 
     assert "column 'name' is NOT NULL but missing in the file" in message
 
 
-def test_nulls_in_a_not_null_column_are_refused(tmp_path: Path) -> None:
+def test_nulls_in_a_not_null_column_are_rejected(tmp_path: Path) -> None:
     good = write(tmp_path, "a.parquet")
     bad = write(tmp_path, "b.parquet", pa.table({"id": [1, None]}))
     with pytest.raises(ValidationError, match=r"file 'b.parquet' .* column 'id' is NOT NULL but holds nulls"):

@@ -124,6 +124,6 @@ def test_spark_shows_stages_and_tasks_on_a_terminal(run: Run) -> None:
     assert " of 8 tasks" in shown
 
 
-def test_the_switch_takes_three_words() -> None:
+def test_the_setting_has_three_values() -> None:
     with pytest.raises(deltasql.UsageError, match=r"progress must be auto, on or off, got 'loud'"):
         deltasql.connect(config={"progress": "loud"})

@@ -48,7 +48,7 @@ class TestSnapshots:
             table.files(where="x = 'a'", version=0)
 
     @pytest.mark.parametrize("version", [-1, 2, 10**12, "1", True, 1.0])
-    def test_a_version_that_is_not_there(self, lake: deltasql.Lake, make_table: Make, version: object) -> None:
+    def test_a_missing_version(self, lake: deltasql.Lake, make_table: Make, version: object) -> None:
         table = make_table()
         append(lake, table, add())
         with pytest.raises(deltasql.ValidationError, match="versions 0 to 1"):
@@ -82,7 +82,7 @@ class TestTimestamps:
             table.files(timestamp=datetime.now(UTC) + timedelta(days=1))
 
     @pytest.mark.parametrize("bad", ["yesterday", 17, object()])
-    def test_nonsense(self, make_table: Make, bad: object) -> None:
+    def test_invalid_timestamps(self, make_table: Make, bad: object) -> None:
         with pytest.raises(deltasql.UsageError, match="ISO"):
             make_table().files(timestamp=bad)
 

@@ -219,14 +219,14 @@ class TestGeneratedColumns:
         )
         return make_table(schema=schema, partition_by=partition_by)
 
-    def test_absent_ones_are_filled(self, table: deltasql.Table, spark: SparkSession) -> None:
+    def test_missing_generated_columns_are_computed(self, table: deltasql.Table, spark: SparkSession) -> None:
         table.append(spark.range(2))
         table.append(pa.table({"id": [2], "greeting": ["bye"]}))
         assert [(r["id"], r["twice"], r["greeting"]) for r in read(table)] == [
             (0, 0, "hello"), (1, 2, "hello"), (2, 4, "bye"),
         ]  # fmt: skip
 
-    def test_given_ones_are_checked(self, table: deltasql.Table, spark: SparkSession) -> None:
+    def test_given_generated_columns_are_checked(self, table: deltasql.Table, spark: SparkSession) -> None:
         table.append(spark.sql("SELECT 1L AS id, 2L AS twice"))
         with pytest.raises(deltasql.ConstraintViolation, match=r"twice GENERATED ALWAYS AS \(id \* 2\)"):
             table.append(spark.sql("SELECT 1L AS id, 3L AS twice"))
@@ -241,7 +241,7 @@ class TestFiles:
         token = table.history(1)[0].txn_id.replace("-", "")
         assert all(token in name for name in names)
 
-    def test_not_a_file_of_each_partition_by_each_task(self, make_table: Make, spark: SparkSession) -> None:
+    def test_few_files_per_partition(self, make_table: Make, spark: SparkSession) -> None:
         table = make_table(schema="id BIGINT, part BIGINT", partition_by=["part"])
         table.append(spark.range(0, 4000, 1, 8).withColumn("part", F.col("id") % 10))
         assert table.files().num_rows == 10
@@ -278,9 +278,7 @@ class TestFiles:
         table.append(frame.mapInArrow(mark, frame.schema))
         assert len(list(marks.iterdir())) == 1
 
-    def test_statistics_are_right_about_nan(
-        self, make_table: Make, spark: SparkSession, partition_by: tuple[str, ...]
-    ) -> None:
+    def test_statistics_of_nan(self, make_table: Make, spark: SparkSession, partition_by: tuple[str, ...]) -> None:
         table = make_table(schema="x DOUBLE, f FLOAT, part STRING", partition_by=partition_by)
         for values in ("(1.5D, 0.5F, 'a'), (2.5D, NULL, 'a')", "(1D, 1F, 'a'), (double('NaN'), float('NaN'), 'a')"):
             table.append(spark.sql(f"SELECT * FROM VALUES {values} AS v(x, f, part)").coalesce(1))
@@ -303,7 +301,7 @@ class TestFiles:
 
 
 @pytest.mark.parametrize("value", ["INTERVAL '1' YEAR", "INTERVAL '1' DAY", "parse_json('{}')"])
-def test_types_that_tables_do_not_have_are_refused(make_table: Make, spark: SparkSession, value: str) -> None:
+def test_unsupported_types_are_rejected(make_table: Make, spark: SparkSession, value: str) -> None:
     table = make_table(schema="id BIGINT")
     frame = spark.sql(f"SELECT 1L AS id, {value} AS odd")
     with pytest.raises(deltasql.DeltaSqlError, match="odd"):
@@ -336,7 +334,7 @@ def test_workers_of_another_python_are_named(
     assert table.version == 0
 
 
-def test_a_day_is_a_day_in_any_zone(make_table: Make, spark: SparkSession) -> None:
+def test_dates_do_not_depend_on_the_time_zone(make_table: Make, spark: SparkSession) -> None:
     table = make_table(schema="id BIGINT, at TIMESTAMP, day DATE", partition_by=["at", "day"])
     with setting(spark, "spark.sql.session.timeZone", "Asia/Kolkata"):
         table.append(spark.sql("SELECT 1L AS id, timestamp'2026-01-01 00:00:00' AS at, date'2026-01-01' AS day"))

@@ -58,7 +58,7 @@ class TestInsert:
         assert (result.version, result.metrics["numOutputRows"]) == (2, "2")
         assert [row[0] for row in rows(orders)] == [1, 2, 3, 11, 12]
 
-    def test_what_was_read_must_not_change_meanwhile(self, lake: deltasql.Lake, orders: deltasql.Table) -> None:
+    def test_a_changed_source_is_a_conflict(self, lake: deltasql.Lake, orders: deltasql.Table) -> None:
         tx = lake.begin()
         tx.sql(f"INSERT INTO {orders.name} SELECT max(id) + 1, 'x', 1 FROM {orders.name}")
         orders.delete(where="id = 3")
@@ -70,7 +70,7 @@ class TestInsert:
         blind.commit()
         assert [row[0] for row in rows(orders)] == [1, 9]
 
-    def test_the_generated_and_the_default_are_returned(self, sql: Run) -> None:
+    def test_generated_and_default_values_are_returned(self, sql: Run) -> None:
         sql("CREATE TABLE ns.g (id BIGINT, twice BIGINT GENERATED ALWAYS AS (id * 2) STORED, n INT DEFAULT 5)")
         assert sql("INSERT INTO ns.g (id) VALUES (4) RETURNING *") == [(4, 8, 5)]
         assert sql("UPDATE ns.g SET id = 5 RETURNING *") == [(5, 10, 5)]
@@ -102,7 +102,7 @@ class TestInsert:
             ("INSERT INTO ns.nothing VALUES (1)", "nothing does not exist"),
         ],
     )
-    def test_what_does_not_fit(self, sql: Run, orders: deltasql.Table, text: str, problem: str) -> None:
+    def test_rejected_rows(self, sql: Run, orders: deltasql.Table, text: str, problem: str) -> None:
         with pytest.raises(deltasql.UsageError, match=problem):
             sql(text)
         assert orders.version == 1
@@ -111,7 +111,7 @@ class TestInsert:
         "rest",
         ["(day) VALUES ('x')", "(id, day) VALUES (NULL, 'x')", "(day) VALUES ('x') RETURNING *", "(day) SELECT 'x'"],
     )
-    def test_a_column_that_must_have_a_value(self, sql: Run, orders: deltasql.Table, rest: str) -> None:
+    def test_a_not_null_column_without_a_value(self, sql: Run, orders: deltasql.Table, rest: str) -> None:
         with pytest.raises(deltasql.ConstraintViolation) as caught:
             sql(f"INSERT INTO ns.orders {rest}")
         assert (caught.value.constraint, orders.version) == ("id NOT NULL", 1)
@@ -142,7 +142,7 @@ class TestCopy:
             ("TO 'x.csv'", "only COPY … FROM is supported"),
         ],
     )
-    def test_what_is_refused(self, sql: Run, orders: deltasql.Table, rest: str, problem: str) -> None:
+    def test_rejected_statements(self, sql: Run, orders: deltasql.Table, rest: str, problem: str) -> None:
         with pytest.raises(deltasql.ValidationError, match=problem):
             sql(f"COPY ns.orders {rest}")
 
@@ -170,7 +170,7 @@ class TestUpdate:
         sql("UPDATE ns.orders o SET day = 'z' WHERE EXISTS (SELECT 1 FROM ns.orders i WHERE i.id = o.id + 2)")
         assert rows(orders) == [(1, "z", D("10.00")), (2, "b", D("20.00")), (3, "a", D("60.00"))]
 
-    def test_numbers_beside_each_other(self, sql: Run, orders: deltasql.Table) -> None:
+    def test_adjacent_numbers(self, sql: Run, orders: deltasql.Table) -> None:
         """Neither `$1,$` nor `$1),($` begins a text in dollars."""
         sql("INSERT INTO ns.orders VALUES ($1,$2,$3),($4,$2,$3)", [8, "$1,$2", 1, 9])
         assert [row[:2] for row in rows(orders)[3:]] == [(8, "$1,$2"), (9, "$1,$2")]
@@ -204,7 +204,7 @@ class TestUpdate:
             ("CREATE VIEW v AS SELECT 1", None, "only CREATE TABLE is supported"),
         ],
     )
-    def test_what_is_refused(self, sql: Run, orders: deltasql.Table, text: str, params: Any, problem: str) -> None:
+    def test_rejected_statements(self, sql: Run, orders: deltasql.Table, text: str, params: Any, problem: str) -> None:
         with pytest.raises(deltasql.UsageError, match=problem):
             sql(text, params)
         assert orders.version == 1
@@ -266,7 +266,7 @@ class TestMerge:
         assert rows(orders)[0] == (1, "q", D("5.00"))
         assert rows(orders)[3] == (4, "q", D("6.00"))
 
-    def test_which_column_is_meant(self, sql: Run, orders: deltasql.Table) -> None:
+    def test_ambiguous_columns(self, sql: Run, orders: deltasql.Table) -> None:
         with pytest.raises(deltasql.ValidationError, match=r"which 'amount' is meant: write t.amount or s.amount"):
             sql(
                 "MERGE INTO ns.orders t USING ns.orders s ON t.id = s.id WHEN MATCHED THEN UPDATE SET amount = amount + 1"
@@ -349,7 +349,7 @@ class TestTables:
 
     @pytest.mark.parametrize("create", ["TBLPROPERTIES", "WITH"])
     @pytest.mark.parametrize("alter", ["SET TBLPROPERTIES", "SET"])
-    def test_properties_are_as_they_are_written(
+    def test_properties_keep_their_text(
         self, sql: Run, lake: deltasql.Lake, namespace: str, create: str, alter: str
     ) -> None:
         sql(f'CREATE TABLE ns.p (id INT) {create} (my.least = -1.50, "delta.appendOnly" = TRUE, word = some)')
@@ -380,7 +380,7 @@ class TestTables:
             ("ALTER TABLE ns.orders SET ('delta.constraints.x' = 'id > 5')", "use ADD CONSTRAINT"),
         ],
     )
-    def test_what_is_refused(self, sql: Run, orders: deltasql.Table, text: str, problem: str) -> None:
+    def test_rejected_statements(self, sql: Run, orders: deltasql.Table, text: str, problem: str) -> None:
         with pytest.raises(deltasql.UsageError, match=problem):
             sql(text)
         assert orders.version == 1
@@ -401,7 +401,7 @@ class TestTransactions:
             raise ZeroDivisionError
         assert [row[0] for row in rows(orders)] == [1, 3]
 
-    def test_what_cannot_be_part_of_one(self, orders: deltasql.Table, lake: deltasql.Lake) -> None:
+    def test_statements_rejected_in_a_transaction(self, orders: deltasql.Table, lake: deltasql.Lake) -> None:
         with pytest.raises(deltasql.UsageError, match="cannot be part of a transaction"), lake.begin() as tx:
             tx.sql(f"DROP TABLE {orders.name}")
         assert orders.version == 1
@@ -443,7 +443,7 @@ class TestNothingIsLeftOut:
             "EXPLAIN INSERT INTO ns.orders VALUES (1)",
         ],
     )
-    def test_refused(self, sql: Run, orders: deltasql.Table, text: str) -> None:
+    def test_statements_that_change_nothing_when_rejected(self, sql: Run, orders: deltasql.Table, text: str) -> None:
         with pytest.raises(deltasql.UsageError):
             sql(text)
         assert (orders.version, len(rows(orders))) == (1, 3)
@@ -467,7 +467,7 @@ class TestAsPostgres:
         sql("DELETE FROM ns.orders AS o WHERE EXISTS (SELECT 1 FROM ns.orders WHERE ns.orders.id = o.id + 2)")
         assert [row[0] for row in rows(orders)] == [2, 3]
 
-    def test_keys_are_compared_as_the_column_has_them(self, sql: Run, lake: deltasql.Lake, namespace: str) -> None:
+    def test_keys_are_compared_with_the_column_type(self, sql: Run, lake: deltasql.Lake, namespace: str) -> None:
         sql("CREATE TABLE ns.days (day DATE, k TEXT, n INT)")
         sql("INSERT INTO ns.days VALUES ('2026-01-01', '01', 1), ('2026-01-02', '1', 1)")
         sql(
@@ -591,7 +591,7 @@ class TestWith:
             ),
         ],
     )
-    def test_what_its_parts_see(
+    def test_ctes_that_change_rows(
         self, sql: Run, orders: deltasql.Table, text: str, returned: list[Any], left: list[int]
     ) -> None:
         assert sql(text) == returned
@@ -615,7 +615,7 @@ class TestWith:
             ("WITH d AS (DELETE FROM ns.orders WHERE id IN (SELECT id FROM s)), s AS (SELECT 1 AS id) SELECT 1", "table s does not exist"),
         ],
     )  # fmt: skip
-    def test_what_is_refused(self, sql: Run, orders: deltasql.Table, text: str, problem: str) -> None:
+    def test_rejected_statements(self, sql: Run, orders: deltasql.Table, text: str, problem: str) -> None:
         with pytest.raises(deltasql.UsageError, match=problem):
             sql(text)
         assert orders.version == 1

@@ -84,7 +84,7 @@ class TestArraysAndRows:
         )
         assert sql("SELECT * FROM ns.a") == [(1, 1, "x"), (2, 0, "m"), (3, None, "z")]
 
-    def test_history_does_not_know_the_values(self, sql: Run, lake: deltasql.Lake, namespace: str) -> None:
+    def test_history_holds_no_parameter_values(self, sql: Run, lake: deltasql.Lake, namespace: str) -> None:
         sql("DELETE FROM ns.a WHERE v = ANY($1)", [["x", "secret"]])
         [entry] = lake.table(f"{namespace}.a").history(1)
         assert entry.parameters["predicate"] == '["v IN ($1[1], $1[2])"]'
@@ -222,7 +222,7 @@ class TestTypes:
         ]
 
     @pytest.mark.parametrize("value", ["'NaN'", "CAST('NaN' AS DOUBLE PRECISION)", "'Infinity'", "'-Infinity'"])
-    def test_floats_that_are_no_numbers(self, sql: Run, value: str) -> None:
+    def test_nan_and_infinity(self, sql: Run, value: str) -> None:
         sql("CREATE TABLE ns.r (f REAL)")
         sql(f"INSERT INTO ns.r VALUES ({value})")
         sql(f"INSERT INTO ns.r VALUES ({value}) RETURNING f")
@@ -270,7 +270,7 @@ class TestFunctions:
             "VALUES (1, 'x'), (2, 'y')",
         ],
     )
-    def test_as_in_postgresql(self, lake: deltasql.Lake, query: str) -> None:
+    def test_queries_match_postgresql(self, lake: deltasql.Lake, query: str) -> None:
         if "FROM r" in query:
             query = f"WITH r(n) AS (VALUES (1), (2), (4), (8), (NULL)) {query}"
         with psycopg.connect(lake.dsn) as connection:
@@ -288,11 +288,11 @@ class TestFunctions:
 
 @pytest.mark.usefixtures("tables")
 class TestValues:
-    def test_that_are_computed(self, sql: Run) -> None:
+    def test_computed_values(self, sql: Run) -> None:
         sql("INSERT INTO ns.a VALUES ((SELECT max(id) + 1 FROM ns.a), 1, gen_random_uuid()), (5, random() * 0, 'x')")
         assert sql("SELECT id, k, length(v) FROM ns.a WHERE id > 3") == [(4, 1, 36), (5, 0, 1)]
 
-    def test_defaults_that_are_computed(self, sql: Run) -> None:
+    def test_computed_defaults(self, sql: Run) -> None:
         sql("CREATE TABLE ns.c (id INT, u TEXT DEFAULT uuid(), x DOUBLE PRECISION DEFAULT rand())")
         sql("INSERT INTO ns.c VALUES (1, DEFAULT), (2, 'x')")
         sql("INSERT INTO ns.c VALUES (3, DEFAULT, DEFAULT) RETURNING id")
@@ -435,7 +435,7 @@ class TestCopy:
         sql(f"COPY ns.c FROM '{tmp_path}/x.csv' (FORMAT csv, ENCODING '{name}')")
         assert sql("SELECT * FROM ns.c") == [(1, "é")]
 
-    def test_nothing_is_no_number(self, sql: Run, tmp_path: Path) -> None:
+    def test_empty_text_is_not_a_number(self, sql: Run, tmp_path: Path) -> None:
         sql("CREATE TABLE ns.c (id INT, a TEXT)")
         (tmp_path / "x.csv").write_text(",x\n")
         with pytest.raises(deltasql.ConstraintViolation, match="id fits INT"):
@@ -488,7 +488,7 @@ def test_quantified_comparisons_mean_what_they_mean_in_postgresql(
 
 @pytest.mark.usefixtures("tables")
 @pytest.mark.parametrize("condition", ["v !~ ALL(ARRAY['x', 'y'])", "NOT v ~ ANY(ARRAY['x'])", "v !~* ANY($1)"])
-def test_patterns_of_which_one_cannot_tell_what_is_meant(sql: Run, condition: str) -> None:
+def test_ambiguous_patterns_are_rejected(sql: Run, condition: str) -> None:
     with pytest.raises(deltasql.ValidationError, match=r"ambiguous negation, write NOT \(a ~ ANY"):
         sql(f"DELETE FROM ns.a WHERE {condition}", [["x"]] if "$1" in condition else None)
 
@@ -500,7 +500,7 @@ class TestWhereParametersMayBe:
         assert sql(f"SELECT id FROM ns.a WHERE {where}", params) == [(1,), (2,), (3,)]
         assert sql(f"SELECT id FROM ns.a WHERE {where}", params | {"ids_item1": 9}) == [(1,), (2,)]
 
-    def test_two_ways_at_once(self, tables: None, sql: Run) -> None:
+    def test_mixed_parameter_styles_are_rejected(self, tables: None, sql: Run) -> None:
         with pytest.raises(deltasql.ValidationError, match="given by order"):
             sql("SELECT id FROM ns.a WHERE id = $1 AND k = ?", [1])
 
@@ -512,11 +512,11 @@ class TestWhereParametersMayBe:
             "CREATE TABLE ns.c (id INT DEFAULT $1)",
         ],
     )
-    def test_definitions_have_none(self, tables: None, sql: Run, statement: str) -> None:
+    def test_parameters_in_definitions_are_rejected(self, tables: None, sql: Run, statement: str) -> None:
         with pytest.raises(deltasql.ValidationError, match="parameters are not supported in definitions"):
             sql(statement, [1])
 
-    def test_a_table_of_a_query_has_some(self, tables: None, sql: Run) -> None:
+    def test_parameters_in_create_table_as(self, tables: None, sql: Run) -> None:
         sql("CREATE TABLE ns.c AS SELECT id FROM ns.a WHERE id > $1", [1])
         assert sql("SELECT * FROM ns.c") == [(2,), (3,)]
 
@@ -544,7 +544,7 @@ class TestJson:
         assert sql("SELECT a FROM ns.j") == []
 
 
-def test_a_row_of_a_query_that_counts_nothing(tables: None, sql: Run) -> None:
+def test_count_of_no_rows(tables: None, sql: Run) -> None:
     sql("UPDATE ns.a SET (k, v) = (SELECT count(*), max(b.v) FROM ns.b AS b WHERE b.id = a.id + 100)")
     assert sql("SELECT id, k, v FROM ns.a") == [(1, 0, None), (2, 0, None), (3, 0, None)]
 

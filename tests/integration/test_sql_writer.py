@@ -264,7 +264,7 @@ class TestValidation:
 
 
 class TestVersionTracking:
-    def test_recording_operation(self, table: deltasql.Table, writer: SqlTxnLogWriter, log: Log) -> None:
+    def test_operation_is_recorded(self, table: deltasql.Table, writer: SqlTxnLogWriter, log: Log) -> None:
         info = CommitInfo("MERGE", {"predicate": "id = 1"}, user_name="ada", operation_metrics={"rows": "3"})
         writer.commit(table.id, 1, [add()], info)
         [row] = log(
@@ -274,7 +274,7 @@ class TestVersionTracking:
         )
         assert row == (1, "ada", "MERGE", '{"predicate":"id = 1"}', True)
 
-    def test_preserving_history(self, table: deltasql.Table, writer: SqlTxnLogWriter) -> None:
+    def test_history_is_preserved(self, table: deltasql.Table, writer: SqlTxnLogWriter) -> None:
         for version in range(1, 6):
             info = {"operation": f"OP {version}", "customField": version, "operation_parameters": {"n": version}}
             writer.commit(table.id, version, [add()], info)

@@ -46,7 +46,7 @@ class TestMigrations:
     def test_numbers_have_no_gap(self) -> None:
         assert [m.number for m in migrations()] == list(range(1, latest() + 1))
 
-    def test_every_constraint_has_a_meaning(self) -> None:
+    def test_every_constraint_has_an_error_class(self) -> None:
         text = "\n".join(m.text for m in migrations())
         names = set(re.findall(r"constraint (dl_\w+)", text)) | set(re.findall(r"unique index (dl_\w+)", text))
         reachable = {name for name in names if not name.endswith("_pkey")} | {"dl_table_versions_pkey"}
@@ -210,18 +210,18 @@ class TestConnecting:
             deltasql.connect(url)
         assert "s3cr3t" not in f"{caught.value!r} {caught.value.__cause__!r}"
 
-    def test_a_connection_string_that_is_none(self) -> None:
+    def test_invalid_connection_string(self) -> None:
         with pytest.raises(deltasql.UsageError, match="connection string") as caught:
             deltasql.connect("host=x passwrod=s3cr3t password=s3cr3t")
         assert "passwrod" in str(caught.value)
         assert "s3cr3t" not in str(caught.value)
 
-    def test_passwords_do_not_show(self, debian_lake: deltasql.Lake) -> None:
+    def test_passwords_are_hidden(self, debian_lake: deltasql.Lake) -> None:
         password = re.search(r":([^:@]+)@", debian_lake.dsn)
         assert password
         assert password[1] not in repr(debian_lake)
 
-    def test_a_forked_child_is_refused(self, lake: deltasql.Lake) -> None:
+    def test_a_forked_child_is_rejected(self, lake: deltasql.Lake) -> None:
         read, write = os.pipe()
         child = os.fork()
         if child == 0:

@@ -36,7 +36,7 @@ class TestManners:
                 tx.stage(name, [add()])
             assert list(tx.versions) == [name]
 
-    def test_rollback_on_exception_which_is_not_hidden(self, lake: deltasql.Lake, make_table: Make) -> None:
+    def test_rollback_on_exception(self, lake: deltasql.Lake, make_table: Make) -> None:
         table = make_table()
         boom = RuntimeError("mine")
         with pytest.raises(RuntimeError) as caught, lake.begin() as tx:
@@ -55,7 +55,7 @@ class TestManners:
                 again()
         assert table.version == 1
 
-    def test_a_failed_commit_is_not_tried_again_by_accident(self, lake: deltasql.Lake, make_table: Make) -> None:
+    def test_a_failed_commit_is_not_retried(self, lake: deltasql.Lake, make_table: Make) -> None:
         table = make_table()
         tx = lake.begin()
         tx.stage(table, [add()], expected_version=5)
@@ -139,7 +139,7 @@ class TestLowLevel:
         assert txn.commit() == {table_id: 0, old.id: 1}
         assert lake.table(f"{namespace}.new").version == 0
 
-    def test_texts_that_cannot_be_stored(self, lake: deltasql.Lake, make_table: Make) -> None:
+    def test_texts_that_postgresql_cannot_store(self, lake: deltasql.Lake, make_table: Make) -> None:
         table = make_table()
         for options in ({"author": "a\x00"}, {"message": "\ud800"}, {"app": ("x\x00", 1)}):
             tx = lake.begin(**options)
@@ -244,7 +244,7 @@ class TestLimits:
             {"max_files_per_table": "x"},
         ],
     )
-    def test_nonsense(self, lake: deltasql.Lake, options: dict[str, object]) -> None:
+    def test_invalid_options(self, lake: deltasql.Lake, options: dict[str, object]) -> None:
         with pytest.raises(deltasql.UsageError, match=next(iter(options))):
             lake.begin(**options)
 

@@ -57,7 +57,7 @@ class TestInputs:
         ],
         ids=["table", "batch", "reader", "pandas", "polars", "duckdb"],
     )
-    def test_anything_that_speaks_arrow(self, make_table: Make, convert: Callable[[pa.Table], Any]) -> None:
+    def test_every_arrow_source(self, make_table: Make, convert: Callable[[pa.Table], Any]) -> None:
         table = make_table()
         result = table.append(convert(self.ROWS))
         assert result.version == table.version == 1
@@ -69,7 +69,7 @@ class TestInputs:
         table.append(pd.DataFrame({"id": [1], "amount": [2.0]}, index=["not a column"]))
         assert read(table) == [{"id": 1, "day": None, "amount": 2.0}]
 
-    def test_anything_else_is_refused(self, make_table: Make) -> None:
+    def test_other_sources_are_rejected(self, make_table: Make) -> None:
         with pytest.raises(deltasql.UsageError, match="got list"):
             make_table().append([{"id": 1}])
 
@@ -86,12 +86,12 @@ class TestInputs:
 
 
 class TestFitting:
-    def test_by_name_whatever_the_case_and_the_order(self, make_table: Make) -> None:
+    def test_columns_are_matched_by_name_in_any_case_and_order(self, make_table: Make) -> None:
         table = make_table()
         table.append(pa.table({"AMOUNT": [1.0], "Id": pa.array([7], pa.int64())}))
         assert read(table) == [{"id": 7, "day": None, "amount": 1.0}]
 
-    def test_every_difference_is_told_and_nothing_is_written(self, make_table: Make) -> None:
+    def test_every_schema_difference_is_named_and_nothing_is_written(self, make_table: Make) -> None:
         table = make_table(schema="id BIGINT NOT NULL, day DATE, amount DOUBLE")
         with pytest.raises(deltasql.ValidationError) as caught:
             table.append(pa.table({"day": ["2026-01-01"], "amuont": [1.0], "other": [1]}))
@@ -132,7 +132,7 @@ class TestFitting:
             ("TIMESTAMP_NTZ", pa.array([1], pa.timestamp("ns"))),
         ],
     )
-    def test_a_value_that_is_lost_is_refused(self, make_table: Make, column: str, given: pa.Array) -> None:
+    def test_lossy_casts_are_rejected(self, make_table: Make, column: str, given: pa.Array) -> None:
         table = make_table(schema=f"x {column}")
         with pytest.raises(deltasql.ValidationError, match="column 'x' has a value"):
             table.append(pa.table({"x": given}))
@@ -149,7 +149,7 @@ class TestFitting:
             ("STRUCT<a: INT>", pa.array([1])),
         ],
     )
-    def test_other_types_are_refused(self, make_table: Make, column: str, given: pa.Array) -> None:
+    def test_other_types_are_rejected(self, make_table: Make, column: str, given: pa.Array) -> None:
         with pytest.raises(deltasql.ValidationError, match=r"but .* in the table"):
             make_table(schema=f"x {column}").append(pa.table({"x": given}))
 
@@ -228,7 +228,7 @@ class TestSchemaEvolution:
         with pytest.raises(deltasql.ValidationError, match="'x' is new and has no type"):
             make_table().append(pa.table({"id": [1], "x": pa.nulls(1)}), merge_schema=True)
 
-    def test_nothing_new_is_no_change_of_schema(self, make_table: Make) -> None:
+    def test_equal_columns_do_not_change_the_schema(self, make_table: Make) -> None:
         table = make_table()
         table.append(pa.table({"id": [1]}), merge_schema=True)
         assert table.state().shape_version == 0
@@ -301,7 +301,7 @@ class TestOverwriting:
         assert untouched in table.files()["path"].to_pylist()
         assert (result.metrics["numRemovedFiles"], result.metrics["numCopiedRows"]) == ("2", "3")
 
-    def test_rows_outside_of_the_condition_are_refused(self, make_table: Make) -> None:
+    def test_rows_outside_the_condition_are_rejected(self, make_table: Make) -> None:
         table = make_table(partition_by=["day"])
         table.append(pa.table({"id": [1], "day": [DAY]}))
         for day in (DAY + dt.timedelta(1), None):
@@ -309,7 +309,7 @@ class TestOverwriting:
                 table.overwrite(pa.table({"id": [2], "day": pa.array([day], pa.date32())}), where="day = '2026-01-01'")
         assert [row["id"] for row in read(table)] == [1]
 
-    def test_a_condition_that_makes_no_sense(self, make_table: Make) -> None:
+    def test_an_invalid_condition(self, make_table: Make) -> None:
         table = make_table()
         for where, problem in (("nothing = 1", 'column "nothing" does not exist'), ("id =", "invalid condition")):
             with pytest.raises(deltasql.ValidationError, match=problem):
@@ -360,7 +360,7 @@ class TestOverwriting:
             ({"overwrite_schema": True, "where": "id = 1"}, "replaces all rows"),
         ],
     )
-    def test_what_does_not_go_together(self, make_table: Make, options: dict[str, Any], problem: str) -> None:
+    def test_conflicting_arguments(self, make_table: Make, options: dict[str, Any], problem: str) -> None:
         with pytest.raises(deltasql.UsageError, match=problem):
             make_table().overwrite(pa.table({"id": [1]}), **options)
 
@@ -377,7 +377,7 @@ class TestTransactions:
             tx.write(labels, pa.table({"nothing": [4]}))
         assert [row["id"] for row in read(features)] == [1]
 
-    def test_the_last_overwrite_counts(self, lake: deltasql.Lake, make_table: Make) -> None:
+    def test_the_last_overwrite_wins(self, lake: deltasql.Lake, make_table: Make) -> None:
         table = make_table()
         table.append(pa.table({"id": [1]}))
         with lake.begin() as tx:
@@ -405,7 +405,7 @@ class TestCreateAs:
         assert table.version == 0
         assert read(table) == given.to_pylist()
 
-    def test_a_schema_of_its_own(self, lake: deltasql.Lake, namespace: str) -> None:
+    def test_a_given_schema(self, lake: deltasql.Lake, namespace: str) -> None:
         table = lake.create_table(f"{namespace}.t", "id INT NOT NULL, more STRING", as_=pa.table({"id": [1]}))
         assert read(table) == [{"id": 1, "more": None}]
 
@@ -415,7 +415,7 @@ class TestCreateAs:
         with pytest.raises(deltasql.TableNotFound):
             lake.table(f"{namespace}.t")
 
-    def test_neither(self, lake: deltasql.Lake, namespace: str) -> None:
+    def test_neither_schema_nor_rows(self, lake: deltasql.Lake, namespace: str) -> None:
         with pytest.raises(deltasql.UsageError, match="a schema is missing"):
             lake.create_table(f"{namespace}.t")
 
@@ -512,7 +512,7 @@ class TestFiles:
             table.append(pa.table({"id": [1], "amount": [1.0]}))
             assert f'"nullCount":{{"{column}":0}}' in table.files()["stats"][0].as_py()
 
-    def test_the_codec_is_the_tables(self, make_table: Make) -> None:
+    def test_the_codec_of_the_table_is_used(self, make_table: Make) -> None:
         table = make_table(properties={"delta.parquet.compression.codec": "zstd"})
         table.append(pa.table({"id": [1]}))
         [file] = data_files(table)
@@ -529,7 +529,7 @@ class TestRegistration:
             )
             return [str(row[0]) for row in found]
 
-    def test_files_are_known_before_they_are_there(self, lake: deltasql.Lake, make_table: Make) -> None:
+    def test_files_are_registered_before_they_are_written(self, lake: deltasql.Lake, make_table: Make) -> None:
         table = make_table()
         seen = []
 
@@ -542,7 +542,7 @@ class TestRegistration:
         assert self.writes(lake, table) == []
         assert result.txn_id.replace("-", "") in table.files()["path"][0].as_py()
 
-    def test_a_write_that_failed_is_over(self, lake: deltasql.Lake, make_table: Make) -> None:
+    def test_a_failed_write_is_unregistered(self, lake: deltasql.Lake, make_table: Make) -> None:
         table = make_table(schema="id BIGINT NOT NULL")
         with pytest.raises(deltasql.ConstraintViolation):
             table.append(pa.table({"id": pa.nulls(1, pa.int64())}))

@@ -123,7 +123,7 @@ def postgres(embedded_lake: deltasql.Lake) -> Any:
     suppress_health_check=list(HealthCheck),
 )
 @given(rows=ROWS, steps=STEPS, files=st.integers(1, 3), layouts=LAYOUTS)
-def test_statements_do_what_postgres_does(
+def test_statements_match_postgres(
     embedded_lake: deltasql.Lake,
     postgres: psycopg.Connection[Any],
     spark_session: SparkSession,

@@ -48,7 +48,7 @@ WHOLE: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def test_every_action_of_the_protocol_is_here() -> None:
+def test_every_action_of_the_protocol_exists() -> None:
     assert set(ACTIONS) == set(WHOLE)
 
 
@@ -76,7 +76,7 @@ def test_frozen() -> None:
     assert action.data_change is True
 
 
-def test_positional_as_documented() -> None:
+def test_positional_arguments_as_documented() -> None:
     assert deltasql.Txn("app", 3) == deltasql.Txn(app_id="app", version=3, last_updated=None)
 
 

@@ -83,7 +83,7 @@ def test_table_uris(uri: str, target: Address) -> None:
         "deltasql://postgres/db?passwort=cret&password=secret",
     ],
 )
-def test_urls_that_are_none_are_refused_without_their_password(url: str) -> None:
+def test_invalid_urls_are_rejected_without_showing_the_password(url: str) -> None:
     with pytest.raises(ValidationError) as caught:
         parse_lake_url(url)
     assert "secret" not in repr((str(caught.value), vars(caught.value)))
@@ -138,7 +138,7 @@ _word = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_
 
 @settings(max_examples=rounds(100), deadline=None)
 @given(_word)
-def test_a_password_is_hidden_and_kept_whatever_it_holds(password: str) -> None:
+def test_passwords_with_special_characters_are_hidden_and_kept(password: str) -> None:
     quoted = password.replace("\\", r"\\").replace("'", r"\'")
     dsn = f"dbname=x password='{quoted}'"
     assert redact(dsn) == "dbname=x password=***"
@@ -175,7 +175,7 @@ def test_names() -> None:
         ("-", "use 't'"),
     ],
 )
-def test_names_that_are_none(name: str, message: str) -> None:
+def test_invalid_names(name: str, message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         split_name(name)
 

@@ -44,7 +44,7 @@ def test_layers() -> None:
     ("given", "expected"),
     [("29%", "29/100"), (0.29, "29/100"), ("29.3 %", "293/1000"), ("1e-7", "1/10000000"), (0, "0"), (1, "1")],
 )
-def test_a_share_is_exactly_that(given: Any, expected: str) -> None:
+def test_ratios_are_exact_fractions(given: Any, expected: str) -> None:
     config = Config({"optimize.deleted_share": given}, {})
     assert config["optimize.deleted_share"] == Fraction(expected)
     assert Config(config.values(), {})["optimize.deleted_share"] == Fraction(expected)
@@ -70,7 +70,7 @@ def test_a_share_is_exactly_that(given: Any, expected: str) -> None:
         ({"mirror.alert_webhook": "ftp://example.com"}, {}, "http://"),
     ],
 )
-def test_errors_help(values: dict[str, Any], environment: dict[str, str], hint: str) -> None:
+def test_errors_name_the_setting_and_the_values(values: dict[str, Any], environment: dict[str, str], hint: str) -> None:
     with pytest.raises(UsageError, match=hint):
         Config(values, environment)
 
@@ -86,9 +86,9 @@ def test_schemes_in_any_case() -> None:
     assert Config({"mirror.alert_webhook": "HTTPS://example.com"}, {})["mirror.alert_webhook"] == "HTTPS://example.com"
 
 
-def test_every_key_says_what_it_means() -> None:
+def test_every_key_has_a_description() -> None:
     assert all(key.meaning for key in KEYS.values())
 
 
-def test_variables_that_are_no_keys() -> None:
+def test_variables_of_other_purposes_are_ignored() -> None:
     Config(environment={"DELTASQL_GOLDEN_DIR": "tables", "DELTASQL_URL": "x", "DELTASQL_POSTGRES_BIN": "y"})

@@ -69,7 +69,7 @@ def test_nested_fields_are_added_widened_and_ordered(kind: str, data: st.DataObj
     assert found.to_pylist() == [longer(value) for value in values[start : start + length]]
 
 
-def test_equal_types_are_not_touched() -> None:
+def test_equal_types_are_unchanged() -> None:
     array = pa.array([{"x": 1, "t": "a"}], INNER)
     assert conform(array, INNER, "c") is array
 
@@ -92,7 +92,7 @@ def test_buffers_are_shared() -> None:
     ],
     ids=str,
 )
-def test_what_does_not_fit_is_named(array: pa.Array, kind: pa.DataType, problem: str) -> None:
+def test_differences_are_named(array: pa.Array, kind: pa.DataType, problem: str) -> None:
     with pytest.raises(Misfit, match=problem):
         conform(array, kind, "c")
 
@@ -103,6 +103,6 @@ def test_nulls_fit_everything() -> None:
     assert conform(pa.array([1]), pa.null(), "c").to_pylist() == [None]
 
 
-def test_names_ignore_case_but_prefer_their_own() -> None:
+def test_names_ignore_case_but_prefer_an_exact_match() -> None:
     places = FieldIndex(pa.schema([("A", pa.int8()), ("a", pa.int8()), ("Bé", pa.int8())]))
     assert [places.find(name) for name in ("a", "A", "bÉ", "c")] == [1, 0, 2, None]

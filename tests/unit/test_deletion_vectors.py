@@ -36,7 +36,7 @@ _NUMBERS = st.sets(st.integers(0, 2**34) | st.integers(0, 200), max_size=50)
 
 
 @given(_NUMBERS)
-def test_there_and_back(numbers: set[int]) -> None:
+def test_round_trip(numbers: set[int]) -> None:
     data = encode(bitmap_of(numbers))
     assert struct.unpack_from("<I", data) == (1681511377,)
     assert numbers_of(decode(data)).tolist() == sorted(numbers)
@@ -57,14 +57,14 @@ def test_z85_is_that_of_the_standard() -> None:
             from_z85(bad)
 
 
-def test_the_older_form() -> None:
+def test_the_older_format() -> None:
     """The example of Delta's own protocol document."""
     data = from_z85("wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L")[:40]
     assert numbers_of(decode(data)).tolist() == [3, 4, 7, 11, 18, 29]
 
 
 @pytest.mark.parametrize("data", [b"", b"short", bytes(40), b"\xd1\xd3\x39\x64" + b"\xff" * 20])
-def test_what_is_no_bitmap(data: bytes) -> None:
+def test_invalid_bitmaps(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         decode(data)
 
@@ -90,7 +90,7 @@ def vectors_in(folder: Path, *numbers: set[int]) -> list[DeletionVector]:
     return found
 
 
-def test_a_file_of_several(tmp_path: Path) -> None:
+def test_several_vectors_in_one_file(tmp_path: Path) -> None:
     sets = [{1, 5}, set(range(100_000)), {2**33}]
     vectors = vectors_in(tmp_path, *sets)
     small = encode(bitmap_of({7}))
@@ -128,13 +128,13 @@ def test_a_prefix_is_one_directory(tmp_path: Path, prefix: str) -> None:
         file_of(vector, str(tmp_path), "t")
 
 
-def test_damage_in_the_log_is_told(tmp_path: Path) -> None:
+def test_a_damaged_descriptor_is_reported(tmp_path: Path) -> None:
     for text in ("wi5b=000010000siXQKl0rr91000f55c8X", '"' * 40, ""):
         with pytest.raises(deltasql.StorageError, match="table t: a deletion vector in the log is damaged"):
             bitmaps(Directory(str(tmp_path), {}), [DeletionVector("i", text, 40, 6)], "t")
 
 
-def test_damage_is_told(tmp_path: Path) -> None:
+def test_a_damaged_file_is_reported(tmp_path: Path) -> None:
     vectors = vectors_in(tmp_path, {1, 2}, {3})
     (path,) = tmp_path.iterdir()
     directory = Directory(str(tmp_path), {})

@@ -46,7 +46,7 @@ def test_every_class_has_an_example() -> None:
 
 
 @pytest.mark.parametrize("error", EXAMPLES, ids=lambda e: type(e).__name__)
-def test_pickles_with_its_facts(error: errors.DeltaSqlError) -> None:
+def test_errors_pickle_with_their_attributes(error: errors.DeltaSqlError) -> None:
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is type(error)
     assert str(copy) == str(error)
@@ -74,7 +74,7 @@ def test_all_errors_are_public() -> None:
     assert {type(e).__name__ for e in EXAMPLES} <= set(deltasql.__all__)
 
 
-def test_public_names_are_there_and_sorted() -> None:
+def test_public_names_exist_and_are_sorted() -> None:
     assert deltasql.__all__ == sorted(deltasql.__all__)
     assert all(hasattr(deltasql, name) for name in deltasql.__all__)
 
@@ -127,5 +127,5 @@ def test_every_error_of_psycopg_is_translated() -> None:
         (psycopg.ProgrammingError("x"), False),
     ],
 )
-def test_a_lost_connection_is_told_from_a_refusal(error: psycopg.Error, lost: bool) -> None:
+def test_a_lost_connection_differs_from_a_refusal(error: psycopg.Error, lost: bool) -> None:
     assert is_connection_loss(error) is lost

@@ -192,7 +192,9 @@ def test_decimals_over_row_groups_are_compared_as_numbers() -> None:
         ("", "", ""),
     ],
 )
-def test_strings_are_cut_to_32_characters_and_the_maximum_stays_above(text: str, low: str, high: str | None) -> None:
+def test_strings_are_truncated_to_32_characters_and_the_maximum_stays_above(
+    text: str, low: str, high: str | None
+) -> None:
     assert bounds(column([text])) == (low, high)
     assert high is None or high >= text
 
@@ -257,7 +259,7 @@ def test_bounds_in_the_wrong_order_are_left_out() -> None:
     assert foreign_stats(group(b"m", b"")) == {"numRecords": 1, "nullCount": {"c": 0}}
 
 
-def test_bounds_cut_in_the_middle_of_a_character_are_left_out() -> None:
+def test_bounds_truncated_inside_a_character_are_left_out() -> None:
     assert foreign_stats(group(b"a", b"\xc3")) == {
         "numRecords": 1,
         "minValues": {"c": "a"},
@@ -311,7 +313,7 @@ def test_a_column_with_a_dot_is_not_a_field() -> None:
     assert stats_of(table, stats_columns=["`a.b`"])["minValues"] == {"a.b": 1}
 
 
-def test_plans_tell_structs_of_other_names_apart() -> None:
+def test_plans_distinguish_structs_with_other_names() -> None:
     one, other = (footer(pa.table({name: pa.array([{"x": 1}])})) for name in ("a", "b"))
     assert one.schema.equals(other.schema)
     plan = plan_footers(one.schema, table_schema("a STRUCT<x: BIGINT>"), [], set())
@@ -446,7 +448,7 @@ def test_the_column_that_spark_leaves_beside_a_change_data_feed_is_no_problem() 
     assert problems(table, "a BIGINT") == []
 
 
-def test_a_column_that_is_twice_in_the_file_is_a_problem() -> None:
+def test_a_duplicate_column_in_the_file_is_a_problem() -> None:
     table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
     assert problems(table, "a BIGINT") == ["column 'a' occurs twice in the file"]
 

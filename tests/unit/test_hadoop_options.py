@@ -9,7 +9,7 @@ from deltasql.engines.spark.scan.hadoop_options import hadoop_options
 PLACE = "s3://lake/t"
 
 
-def test_a_key_an_endpoint_and_a_region_are_told_for_their_bucket_alone() -> None:
+def test_key_endpoint_and_region_are_set_per_bucket() -> None:
     options = {
         "AWS_ACCESS_KEY_ID": "k",
         "secret_access_key": "s",
@@ -38,7 +38,7 @@ def test_hosts_named_by_bucket_and_no_signature() -> None:
 
 
 @pytest.mark.parametrize("location", [PLACE, "az://lake/t", "/tmp/t"])
-def test_nothing_asked_is_nothing_told(location: str) -> None:
+def test_no_options_set_nothing(location: str) -> None:
     assert hadoop_options(location, {}) == {}
     assert hadoop_options(location, {"timeout": "5s"}) == {}
 
@@ -52,5 +52,5 @@ def test_nothing_asked_is_nothing_told(location: str) -> None:
         ("gs://lake/t", {"google_service_account": "x"}),
     ],
 )
-def test_what_hadoop_has_no_word_for_is_left_to_arrow(location: str, options: dict[str, str]) -> None:
+def test_options_without_a_hadoop_name_use_arrow(location: str, options: dict[str, str]) -> None:
     assert hadoop_options(location, options) is None

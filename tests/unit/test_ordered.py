@@ -48,7 +48,7 @@ def test_tasks_run_at_the_same_time() -> None:
     assert list(in_order([run] * 3, one, threads=3, room=9)) == [1, 1, 1]
 
 
-def test_no_more_than_there_is_room_for() -> None:
+def test_no_more_tasks_than_the_limit() -> None:
     made = 0
 
     def run() -> Iterator[int]:
@@ -79,7 +79,7 @@ def test_an_error_comes_after_the_results_before_it(threads: int) -> None:
         next(results)
 
 
-def test_an_error_in_making_tasks_is_told() -> None:
+def test_an_error_in_making_tasks_is_raised() -> None:
     def tasks() -> Iterator[Task[int]]:
         yield task(1)
         raise KeyError("made")
@@ -90,7 +90,7 @@ def test_an_error_in_making_tasks_is_told() -> None:
         next(results)
 
 
-def test_threads_end_when_nobody_waits() -> None:
+def test_threads_end_when_the_consumer_stops() -> None:
     closed = threading.Event()
 
     def endless() -> Iterator[int]:
@@ -106,7 +106,7 @@ def test_threads_end_when_nobody_waits() -> None:
     assert closed.wait(20)
 
 
-def test_nothing_begins_before_the_first_is_asked_for() -> None:
+def test_nothing_starts_before_the_first_request() -> None:
     begun = threading.Event()
 
     def run() -> Iterator[int]:

@@ -69,7 +69,7 @@ def test_values(kind: str, text: str, value: Any) -> None:
         ("timestamp", "now"), ("timestamp_ntz", "2023-01-01T00:00:00+01:00"), ("void", "x"), ("array", "[]"),
     ],
 )  # fmt: skip
-def test_what_is_no_value_is_refused(kind: str, text: str) -> None:
+def test_invalid_values_are_rejected(kind: str, text: str) -> None:
     with pytest.raises(ValidationError, match="table t: partition column 'p'") as error:
         read(kind, text)
     assert error.value.value == text

@@ -91,7 +91,7 @@ def test_ddl_nested_types() -> None:
     assert inner == {"name": "a b", "type": "integer", "nullable": False, "metadata": {"comment": "deep"}}
 
 
-def test_ddl_keeps_the_case_of_names_and_takes_any_word_for_one() -> None:
+def test_ddl_keeps_the_case_of_names_and_accepts_any_word() -> None:
     names = [f["name"] for f in fields("Id INT, `Order Id`: INT, show INT, date DATE, check INT, comment INT, é INT")]
     assert names == ["Id", "Order Id", "show", "date", "check", "comment", "é"]
 
@@ -116,7 +116,7 @@ def test_ddl_comment_texts(literal: str, text: str) -> None:
     assert fields(f"a INT COMMENT {literal}")[0]["metadata"] == {"comment": text}
 
 
-def test_varchar_is_a_string_whose_metadata_tells_spark_the_length() -> None:
+def test_varchar_is_a_string_with_its_length_in_the_metadata() -> None:
     plain, nested = fields("a VARCHAR(10) COMMENT 'x', s STRUCT<b: CHAR(3), n: BIGINT>")
     assert plain["type"] == "string"
     assert plain["metadata"] == {"comment": "x", "__CHAR_VARCHAR_TYPE_STRING": "varchar(10)"}
@@ -171,7 +171,7 @@ def test_expressions_are_kept_as_they_were_written() -> None:
         ("a INT GENERATED STORED", "GENERATED ALWAYS AS"),
     ],
 )
-def test_ddl_that_cannot_be_read_is_refused_with_its_position(ddl: str, message: str) -> None:
+def test_invalid_ddl_is_rejected_with_its_position(ddl: str, message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         schema_string(ddl, table="shop.orders")
 
@@ -195,7 +195,7 @@ def test_ddl_that_cannot_be_read_is_refused_with_its_position(ddl: str, message:
         ("s STRUCT<i: INTERVAL DAY TO SECOND>", r"'s\.i'.*INTERVAL"),
     ],
 )
-def test_ddl_that_is_not_supported_names_the_way_out(ddl: str, message: str) -> None:
+def test_unsupported_ddl_names_an_alternative(ddl: str, message: str) -> None:
     with pytest.raises(UnsupportedFeature, match=f"^table shop.orders: .*{message}") as caught:
         schema_string(ddl, table="shop.orders")
     assert pickle.loads(pickle.dumps(caught.value)).args == caught.value.args
@@ -214,7 +214,7 @@ class StructType:
         return {"type": "struct", "fields": self.fields}
 
 
-def test_a_struct_type_is_taken_with_its_metadata() -> None:
+def test_a_struct_type_keeps_its_metadata() -> None:
     metadata = {"comment": "x", "my.own": {"a": [1, 2.5, None]}}
     field = {"name": "a", "type": "timestamp_ntz", "nullable": False, "metadata": metadata}
     assert fields(StructType(field)) == [field]
@@ -225,7 +225,7 @@ def test_varchar_of_a_struct_type_becomes_a_string() -> None:
     assert (field["type"], field["metadata"]) == ("string", {"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"})
 
 
-def test_a_type_of_spark_that_is_unknown_is_refused() -> None:
+def test_an_unknown_spark_type_is_rejected() -> None:
     with pytest.raises(UnsupportedFeature, match="'a' has type interval day to second"):
         schema_string(StructType({"name": "a", "type": "interval day to second", "nullable": True}))
 
@@ -235,7 +235,7 @@ def test_a_schema_string_is_taken_as_it_is() -> None:
     assert schema_string(text) == text
 
 
-def test_anything_else_is_not_a_schema() -> None:
+def test_other_values_are_not_schemas() -> None:
     with pytest.raises(ValidationError, match="got dict"):
         schema_string({"a": "int"})  # type: ignore[arg-type]
 
@@ -320,7 +320,7 @@ def test_arrow_types_in_delta(arrow: pa.DataType, delta: Any) -> None:
         (pa.list_(pa.struct([("t", pa.time64("us"))])), r"'c\.element\.t' is time64"),
     ],
 )
-def test_arrow_types_that_delta_does_not_have_are_refused_by_name(arrow: pa.DataType, message: str) -> None:
+def test_unsupported_arrow_types_are_rejected_by_name(arrow: pa.DataType, message: str) -> None:
     with pytest.raises(UnsupportedFeature, match=message):
         schema_string(pa.schema([("c", arrow)]))
 
@@ -345,7 +345,7 @@ def test_void_columns_are_nullable_in_arrow_whatever_delta_says() -> None:
         schema_string("m MAP<VOID, INT>")
 
 
-def test_a_type_that_arrow_schema_does_not_know_is_refused_with_its_column() -> None:
+def test_an_unknown_delta_type_is_rejected_with_its_column() -> None:
     text = '{"type":"struct","fields":[{"name":"v","type":"variant","nullable":true,"metadata":{}}]}'
     with pytest.raises(UnsupportedFeature, match="column 'v' has type variant") as caught:
         arrow_schema(text)
@@ -458,12 +458,12 @@ def test_illegal_schemas(ddl: str, partition_columns: list[str], message: str) -
     assert caught.value.table == "t"
 
 
-def test_an_empty_column_name_is_refused() -> None:
+def test_an_empty_column_name_is_rejected() -> None:
     with pytest.raises(ValidationError, match="has an empty name"):
         validate_schema(schema_string(pa.schema([("", pa.int32())])), [], "t")
 
 
-def test_column_mapping_lifts_the_rule_on_characters() -> None:
+def test_column_mapping_allows_all_characters() -> None:
     metadata = {"delta.columnMapping.physicalName": "col-1", "delta.columnMapping.id": 1}
     field = {"name": "order id", "type": "long", "nullable": True, "metadata": metadata}
     validate_schema(schema_string(StructType(field)), [], "t")
@@ -485,6 +485,6 @@ def test_column_mapping_lifts_the_rule_on_characters() -> None:
         ("[" * 100_000, "not JSON"),
     ],
 )
-def test_malformed_schema_strings_are_named(text: str, message: str) -> None:
+def test_malformed_schema_strings_are_rejected(text: str, message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         validate_schema(text, [], "t")

@@ -79,7 +79,7 @@ def test_longs_beyond_doubles_are_exact() -> None:
 
 
 @pytest.mark.parametrize("value", ["5", 5.0, True, 2**63, [5], {"x": 5}])
-def test_what_is_no_long_is_unknown(value: Any) -> None:
+def test_invalid_longs_are_unknown(value: Any) -> None:
     assert pair(value, 7, pa.int64()) == (None, 7)
 
 
@@ -88,7 +88,7 @@ def test_doubles_are_exact() -> None:
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", float("nan"), float("inf"), "0.1"])
-def test_what_is_no_finite_number_is_unknown(value: Any) -> None:
+def test_infinite_numbers_and_nan_are_unknown(value: Any) -> None:
     assert pair(value, 1.5, pa.float64()) == (None, 1.5)
     assert pair(-1.5, value, pa.float32())[1] is None
     assert pair(value, 1.5, pa.decimal128(9, 2)) == (None, Decimal("1.50"))
@@ -104,7 +104,7 @@ def test_floats_hold_what_the_shortest_text_stands_for() -> None:
     assert high - low < 1e-7
 
 
-def test_a_column_widened_from_float_keeps_the_care_for_floats() -> None:
+def test_a_column_widened_from_float_keeps_the_float_tolerance() -> None:
     changes = json.dumps([{"fromType": "float", "toType": "double"}])
     schema = pa.schema([pa.field("c", pa.float64(), metadata={"delta.typeChanges": changes})])
     bounds = parse_stats(pa.array([stats_of(0.1, 0.1)]), schema, [("c",)])[("c",)]
@@ -254,7 +254,7 @@ def test_a_bad_text_is_unknown_and_its_neighbours_are_exact(bad: str | None) -> 
     assert pairs(bounds_of(texts, pa.int64())) == expected
 
 
-def test_texts_that_make_up_for_each_other_do_not_shift_rows() -> None:
+def test_unbalanced_texts_do_not_shift_rows() -> None:
     for bad in (
         ['{"minValues":{"c":1}}{"minValues":{"c":2}}', "{", "}"],
         ['{"minValues":{"c":1}}}\n{"stats":{"minValues":{"c":2}}', '{"x":"', '"}'],
@@ -276,7 +276,7 @@ def test_pretty_printed_and_very_long_texts() -> None:
 # --- Columns
 
 
-def test_only_the_wanted_columns_are_read() -> None:
+def test_only_the_requested_columns_are_read() -> None:
     schema = pa.schema([("a", pa.int64()), ("s", pa.struct([("b", pa.string()), ("c.d", pa.int64())]))])
     text = '{"minValues":{"a":"wrong","s":{"b":"x","c.d":5},"new":1},"maxValues":{"s":{"b":"y"}}}'
     found = parse_stats(pa.array([text]), schema, [("s", "b"), ("s", "c.d")])
@@ -397,7 +397,7 @@ SAMPLES = [
 
 
 @pytest.mark.parametrize("values", SAMPLES, ids=lambda values: str(values.type))
-def test_what_is_encoded_is_decoded(values: pa.Array) -> None:
+def test_encoded_values_are_decoded(values: pa.Array) -> None:
     flags = pa.array([True, False, None])
     bounds = Bounds(values, values, flags, flags)
     for part in (bounds, Bounds(values[1:2], values[1:2], flags[1:2], flags[1:2]), unknown_bounds(0, values.type)):

@@ -141,11 +141,11 @@ class TestProtocol:
         check(Protocol(1, 2), Metadata(id="i", schema_string=SCHEMA), at=new)
 
     @pytest.mark.parametrize("lower", [Protocol(1, 2), Protocol(1, 7, None, ("appendOnly",))])
-    def test_never_shrinks(self, lower: Protocol) -> None:
+    def test_the_protocol_never_shrinks(self, lower: Protocol) -> None:
         with pytest.raises(ValidationError, match="only grows"):
             check(lower, at=state(protocol=Protocol(1, 4)))
 
-    def test_a_table_of_a_newer_protocol_is_not_written(self) -> None:
+    def test_a_table_with_a_newer_protocol_is_not_written(self) -> None:
         newer = Protocol(3, 7, ("catalogManaged",), ("catalogManaged",))
         with pytest.raises(UnsupportedFeature, match="catalogManaged") as caught:
             check(add(), at=state(protocol=newer))
@@ -163,7 +163,7 @@ class TestProtocol:
             check(Metadata(id="i", schema_string=SCHEMA, configuration=configuration))
 
     @pytest.mark.parametrize("protocol", [Protocol(2, 5), Protocol(3, 7, ("columnMapping",), ("columnMapping",))])
-    def test_column_mapping_is_refused_by_name(self, protocol: Protocol) -> None:
+    def test_column_mapping_is_rejected_by_name(self, protocol: Protocol) -> None:
         with pytest.raises(UnsupportedFeature, match="columnMapping"):
             check(protocol)
 
@@ -174,7 +174,7 @@ class TestProtocol:
         with pytest.raises(ValidationError, match="append-only"):
             check(remove("a"), at=table)
 
-    def test_what_needs_a_feature(self) -> None:
+    def test_actions_that_need_a_feature(self) -> None:
         for actions, feature in (
             ([remove("a"), add("a", deletion_vector=DV)], "deletionVectors"),
             ([DomainMetadata("d", "{}")], "domainMetadata"),
