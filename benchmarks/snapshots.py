@@ -8,12 +8,13 @@ import sys
 import time
 from pathlib import Path
 
+from adbc_driver_postgresql import dbapi
 from rich.progress import Progress
 
 import deltasql
 from benchmarks.data import DDL, adds
 from benchmarks.measure import Result, at_most, below, faster, in_turns, milliseconds
-from deltasql.store.read.arrow_queries import ArrowSession
+from deltasql.store.read.arrow_queries import FILE_COLUMNS
 
 SUITE = "snapshot"
 VERSIONS, ADDS, REMOVES = 1000, 1200, 200
@@ -43,11 +44,15 @@ def build(lake: deltasql.Lake, versions: int = VERSIONS) -> deltasql.Table:
 def run(lake: deltasql.Lake, table: deltasql.Table, rounds: int = 5) -> list[Result]:
     """Run all measurements of this suite."""
     database = lake.store._database
-    session = ArrowSession(database)
-    key = table.state().table_key
+    columns = ", ".join(FILE_COLUMNS)
+    adds_ever = f"SELECT {columns} FROM dl_add_files WHERE table_key = {table.state().table_key}"
+    connection = dbapi.connect(database.conninfo)
 
     def all_rows() -> None:
-        session.read(lambda s: s.table("arrow_adds", table_key=key))
+        with connection.cursor() as cursor:
+            cursor.execute(adds_ever)
+            cursor.fetch_arrow_table()
+        connection.rollback()
 
     full = in_turns(
         rounds,
@@ -56,6 +61,7 @@ def run(lake: deltasql.Lake, table: deltasql.Table, rounds: int = 5) -> list[Res
         snapshot=table.files,
         travel=lambda: table.files(version=VERSIONS // 2),
     )
+    connection.close()
     cold = {
         where: statistics.median(in_a_new_process(lake.dsn, table.id, where) for _ in range(rounds))
         for where in ("", PARTITION, COLUMN)

@@ -37,7 +37,6 @@ from deltasql.store.read.log_reader import Moment, moment
 
 if TYPE_CHECKING:
     from deltasql.engines.spark.spark_types import DataFrame, SparkSession
-    from deltasql.sql.ddl_statements import Definition
     from deltasql.sql.statement_session import TransactionSession
 
 T = TypeVar("T")
@@ -138,17 +137,8 @@ class Lake:
         """Return the context in which SQL statements of a transaction find tables."""
         from deltasql.sql.statement_session import TransactionSession
 
-        def create(txn: MultiTableTransaction, definition: Definition, rows: Any) -> TableState:
-            spec = TableSpec(
-                definition.schema,
-                rows,
-                definition.location,
-                definition.partition_by,
-                definition.properties,
-                definition.constraints,
-                definition.description,
-            )
-            return self._creator.stage(txn, self.local_name(definition.name), spec)
+        def create(name: str, spec: TableSpec) -> TableState:
+            return self._creator.stage(txn, self.local_name(name), spec)
 
         def read(state: TableState, version: int | None, timestamp: str | None) -> DataFrame:
             if version is None and timestamp is None:

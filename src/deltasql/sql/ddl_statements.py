@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from sqlglot import exp
 
 from deltasql.errors import UnsupportedFeature, ValidationError, text_position
+from deltasql.operations.create import TableSpec
 from deltasql.protocol.schema import Json, schema_string, struct_type
 from deltasql.protocol.schema_fit import parse_struct
 from deltasql.sql.parse import Parsed, Tree
@@ -23,18 +24,13 @@ _POSITION = re.compile(r" at line \d+, column \d+")
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """The definition of a table to create."""
+    """The parts of a CREATE TABLE."""
 
     name: str
-    schema: str | None
-    """The schema as JSON, or None if the query gives it."""
+    spec: TableSpec
     query: Tree | None
-    partition_by: tuple[str, ...] = ()
-    properties: Mapping[str, str] = field(default_factory=dict)
-    constraints: Mapping[str, str] = field(default_factory=dict)
-    location: str | None = None
-    description: str | None = None
-    if_not_exists: bool = False
+    """The query of CREATE TABLE … AS, whose rows are not part of the spec yet."""
+    if_not_exists: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +66,15 @@ def definition(parsed: Parsed) -> Definition:
     table = schema.this if schema is not None else tree.this
     columns, constraints = _columns(schema, parsed) if schema is not None else ([], {})
     known = dict(_properties(tree.args.get("properties"), parsed))
-    return Definition(
-        table_name(table),
+    spec = TableSpec(
         json.dumps(struct_type(columns)) if columns else None,
-        tree.args.get("expression"),
-        known.pop("partitioned", ()),
-        known.pop("properties", {}),
-        constraints,
-        known.pop("location", None),
-        known.pop("comment", None),
-        bool(tree.args.get("exists")),
+        location=known.get("location"),
+        partition_by=known.get("partitioned", ()),
+        properties=known["properties"],
+        constraints=constraints,
+        description=known.get("comment"),
     )
+    return Definition(table_name(table), spec, tree.args.get("expression"), bool(tree.args.get("exists")))
 
 
 def _reject_parameters(parsed: Parsed, parts: Sequence[Any]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlglot import exp
@@ -11,6 +11,7 @@ from sqlglot import exp
 from deltasql.errors import TableExists, TableNotFound, UsageError
 from deltasql.operations import alter
 from deltasql.operations.commit import MultiTableTransaction
+from deltasql.operations.create import TableSpec
 from deltasql.operations.dml import Change, Outcome, RowChanger
 from deltasql.operations.write import TableWriter, WriteOptions, fields_of
 from deltasql.protocol.constraints import quoted
@@ -32,7 +33,7 @@ class TransactionSession:
     changer: RowChanger
     spark_session: Callable[[], Any]
     read: Callable[[TableState, int | None, str | None], Any]
-    create: Callable[[MultiTableTransaction, Definition, Any], TableState]
+    create: Callable[[str, TableSpec], TableState]
     drop: Callable[[str], None] | None = None
     """Drops a table at once; None in a transaction, which could not undo it."""
     names: dict[str, str] = field(default_factory=dict)
@@ -82,7 +83,8 @@ class TransactionSession:
             if table.if_not_exists:
                 return
             raise TableExists(table.name)
-        state = self.create(self.txn, table, None if table.query is None else rows(table.query))
+        spec = table.spec if table.query is None else replace(table.spec, as_=rows(table.query))
+        state = self.create(table.name, spec)
         self.names[state.table_id] = state.name
 
     def _drop(self, parsed: Parsed) -> None:

@@ -228,10 +228,6 @@ select current_version, num_files, shape_version from dl_tables where table_key 
 -- The transaction that committed a version. It shows whether a cache belongs to this history.
 select txn_id::text from dl_table_versions where table_key = {table_key} and version = {version}
 
--- arrow_adds --
--- Every file that was ever added, the baseline of the snapshot benchmark.
-select {columns} from dl_add_files a where a.table_key = {table_key}
-
 -- arrow_live --
 -- The live files.
 select {columns} from dl_add_files a
