@@ -1,4 +1,4 @@
-"""Helpers for tests that look at a table's published log."""
+"""Helpers for tests of a table's published log."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def commit_file(table: deltasql.Table, version: int) -> Path:
     return log_of(table) / f"{version:020d}.json"
 
 
-def stage(lake: deltasql.Lake, table: deltasql.Table, *given: Any, **options: Any) -> int:
+def stage(lake: deltasql.Lake, table: deltasql.Table, *actions: Any, **options: Any) -> int:
     with lake.begin(**options) as tx:
-        tx.stage(table, given or [add()])
+        tx.stage(table, actions or [add()])
     return next(iter(tx.versions.values()))
 
 
@@ -31,26 +31,26 @@ def state_of(lake: deltasql.Lake, table: deltasql.Table) -> deltasql.MirrorStatu
     return next(s for s in lake.mirror.status() if s.table == table.name)
 
 
-class hanging:
-    """Block the publishing of a table until `set` is called."""
+class blocked_publisher:
+    """Block the publisher of a table until `release` is called."""
 
     def __init__(self, table: deltasql.Table, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.at_work, self._goes_on = threading.Event(), threading.Event()
+        self.started, self._released = threading.Event(), threading.Event()
         original = Directory.put_if_absent
 
         def slow(directory: Directory, path: str, data: bytes) -> bool:
             if directory.location == table.location:
-                self.at_work.set()
-                assert self._goes_on.wait(60)
+                self.started.set()
+                assert self._released.wait(60)
             return original(directory, path, data)
 
         monkeypatch.setattr(Directory, "put_if_absent", slow)
 
-    def set(self) -> None:
-        self._goes_on.set()
+    def release(self) -> None:
+        self._released.set()
 
-    def __enter__(self) -> hanging:
+    def __enter__(self) -> blocked_publisher:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.set()
+        self.release()

@@ -1,4 +1,4 @@
-"""Manifests tell outside readers which versions belong together, and never half of a transaction."""
+"""Manifests list the table versions that belong to the same transactions, and only fully published transactions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def place(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def own_lake(embedded_lake: deltasql.Lake, namespace: str, place: Path) -> Iterator[deltasql.Lake]:
-    """A database of its own, which writes manifests."""
+    """A lake in a separate database with a location for manifests."""
     with psycopg.connect(embedded_lake.dsn, autocommit=True) as connection:
         connection.execute(sql.SQL("create database {}").format(sql.Identifier(namespace)))
         config = {"lake.location": str(place), "mirror.retry_backoff_base": "50ms"}
@@ -47,7 +47,7 @@ def manifests(place: Path) -> list[str]:
     return sorted(path.name for path in (place / "_deltasql/transactions").glob("*.json"))
 
 
-def together(lake: deltasql.Lake, *tables: deltasql.Table) -> deltasql.Transaction:
+def commit_to_all(lake: deltasql.Lake, *tables: deltasql.Table) -> deltasql.Transaction:
     with lake.begin(author="etl") as tx:
         for table in tables:
             tx.write(table, pa.table({"id": [1]}))
@@ -58,10 +58,10 @@ def test_the_versions_to_read_together(own_lake: deltasql.Lake, tables: list[del
     a, b, c = tables
     with pytest.raises(deltasql.UsageError, match=r"has no manifest: .* lake\.location"):
         deltasql.versions_as_of(str(place))
-    first = together(own_lake, a, b)
+    first = commit_to_all(own_lake, a, b)
     a.append(pa.table({"id": [9]}))
     assert dict(deltasql.versions_as_of(str(place)).versions) == {"public.a": 1, "public.b": 1}
-    second = together(own_lake, a, c)
+    second = commit_to_all(own_lake, a, c)
     found = deltasql.versions_as_of(str(place))
     assert dict(found.versions) == {"public.a": 3, "public.b": 1, "public.c": 1}
     assert found.txn_id == second.id
@@ -69,8 +69,8 @@ def test_the_versions_to_read_together(own_lake: deltasql.Lake, tables: list[del
     before = found.timestamp - timedelta(milliseconds=1)
     assert deltasql.versions_as_of(str(place), before).txn_id == first.id
     for name, version in found.versions.items():
-        theirs = deltalake.DeltaTable(found.locations[name], version=version).to_pyarrow_table()
-        assert theirs.num_rows == own_lake.table(name).arrow(version=version).num_rows
+        rows = deltalake.DeltaTable(found.locations[name], version=version).to_pyarrow_table()
+        assert rows.num_rows == own_lake.table(name).arrow(version=version).num_rows
     text = json.loads((place / "_deltasql/transactions" / manifests(place)[1]).read_text())
     assert (text["author"], set(text["tables"])) == ("etl", {"public.a", "public.c"})
 
@@ -79,12 +79,12 @@ def test_a_half_published_transaction_is_not_listed(
     own_lake: deltasql.Lake, tables: list[deltasql.Table], place: Path
 ) -> None:
     a, b, c = tables
-    together(own_lake, a, b)
+    commit_to_all(own_lake, a, b)
     foreign = Path(b.location) / "_delta_log" / f"{2:020d}.json"
     foreign.write_text('{"commitInfo":{"operation":"WRITE"}}\n')
-    torn = together(own_lake, a, b)
+    torn = commit_to_all(own_lake, a, b)
     assert set(torn.mirror) == {b.name}
-    later = together(own_lake, a, c)
+    later = commit_to_all(own_lake, a, c)
     assert dict(deltasql.versions_as_of(str(place)).versions) == {"public.a": 1, "public.b": 1}
     foreign.unlink()
     own_lake.mirror.repair(b.name)
@@ -94,13 +94,13 @@ def test_a_half_published_transaction_is_not_listed(
 
 
 def test_a_killed_publisher(own_lake: deltasql.Lake, tables: list[deltasql.Table], place: Path) -> None:
-    """It had written a manifest, and not said so."""
+    """The publisher wrote a manifest and was killed before it recorded it in the database."""
     a, b, c = tables
-    first = together(own_lake, a, b)
+    first = commit_to_all(own_lake, a, b)
     with psycopg.connect(own_lake.dsn) as connection:
         connection.execute("update deltasql.dl_transactions set manifest = null, snapshot = null")
     before = (place / "_deltasql/transactions" / manifests(place)[0]).read_bytes()
-    second = together(own_lake, b, c)
+    second = commit_to_all(own_lake, b, c)
     assert len(manifests(place)) == 2
     assert (place / "_deltasql/transactions" / manifests(place)[0]).read_bytes() == before
     assert deltasql.versions_as_of(str(place)).txn_id == second.id
@@ -110,11 +110,11 @@ def test_a_killed_publisher(own_lake: deltasql.Lake, tables: list[deltasql.Table
 
 
 def test_many_writers_and_few_connections(own_lake: deltasql.Lake, tables: list[deltasql.Table], place: Path) -> None:
-    """Whoever publishes manifests has what it needs; the others do not wait."""
+    """With one pool connection, concurrent transactions do not wait for each other to publish manifests."""
     config = {"lake.location": str(place), "pool.size": 1, "pool.timeout": "30s"}
     with deltasql.connect(own_lake.dsn, config=config) as small, ThreadPoolExecutor(4) as pool:
         began = time.monotonic()
-        done = list(pool.map(lambda _: together(small, *tables), range(8)))
+        done = list(pool.map(lambda _: commit_to_all(small, *tables), range(8)))
         assert time.monotonic() - began < 30
         assert [tx.mirror for tx in done] == [{}] * 8
     own_lake.mirror.run()
@@ -124,22 +124,22 @@ def test_many_writers_and_few_connections(own_lake: deltasql.Lake, tables: list[
 
 def test_tables_that_are_not_published(own_lake: deltasql.Lake, tables: list[deltasql.Table], place: Path) -> None:
     private = own_lake.create_table("private", "id BIGINT", properties={"deltasql.mirror.mode": "off"})
-    together(own_lake, tables[0], private, tables[1])
+    commit_to_all(own_lake, tables[0], private, tables[1])
     assert set(deltasql.versions_as_of(str(place)).versions) == {"public.a", "public.b"}
     own_lake.drop_table("a")
-    together(own_lake, tables[1], tables[2])
+    commit_to_all(own_lake, tables[1], tables[2])
     assert set(deltasql.versions_as_of(str(place)).versions) == {"public.b", "public.c"}
 
 
 def test_a_timestamp_excludes_later_commits(own_lake: deltasql.Lake, tables: list[deltasql.Table], place: Path) -> None:
-    """Manifests are in the order of publishing, which is not the order of time."""
+    """Manifests are numbered in the order of publishing, which can differ from the order of commits."""
     a, b, c = tables
     with psycopg.connect(own_lake.dsn, autocommit=True) as connection:
-        first = together(own_lake, a, b)
+        first = commit_to_all(own_lake, a, b)
         connection.execute("update deltasql.dl_transactions set committed_at = committed_at - interval '1 hour'")
         connection.execute("update deltasql.dl_transactions set manifest = null, snapshot = null")
     (place / "_deltasql/transactions" / manifests(place)[0]).unlink()
-    early = together(own_lake, b, c)  # whose publisher finds the first one as well
+    early = commit_to_all(own_lake, b, c)  # its publisher also writes the missing manifest of the first transaction
     with psycopg.connect(own_lake.dsn, autocommit=True) as connection:
         connection.execute("update deltasql.dl_transactions set committed_at = committed_at - interval '2 hours'")
     found = deltasql.versions_as_of(str(place), datetime.now(UTC) - timedelta(minutes=30))
@@ -149,26 +149,26 @@ def test_a_timestamp_excludes_later_commits(own_lake: deltasql.Lake, tables: lis
 
 def test_old_manifests_are_deleted(own_lake: deltasql.Lake, tables: list[deltasql.Table], place: Path) -> None:
     for _ in range(4):
-        together(own_lake, *tables[:2])
+        commit_to_all(own_lake, *tables[:2])
     folder = place / "_deltasql/transactions"
     for i, name in enumerate(manifests(place)[:3]):
         old = time.time() - (40 - i) * 86400
         os.utime(folder / name, (old, old))
     own_lake.mirror.run()
     assert manifests(place) == [f"{n:020d}.json" for n in (2, 3)]
-    together(own_lake, *tables[:2])
+    commit_to_all(own_lake, *tables[:2])
     assert manifests(place)[-1] == f"{4:020d}.json"
 
 
 def test_foreign_manifests_are_ignored(own_lake: deltasql.Lake, tables: list[deltasql.Table], place: Path) -> None:
-    """They keep nobody from committing, nor the reconciler from publishing tables."""
+    """A foreign file in the manifest folder is reported; tables are still published, and commits do not wait."""
     folder = place / "_deltasql/transactions"
     folder.mkdir(parents=True)
     foreign = {"txnId": str(uuid.uuid4()), "timestamp": 0, "tables": {}, "snapshot": {}}
     for text, problem in ((json.dumps(foreign), "does not have"), ("?", "not a manifest of deltasql")):
         (folder / f"{0:020d}.json").write_text(text)
         began = time.monotonic()
-        assert together(own_lake, *tables).mirror == {}
+        assert commit_to_all(own_lake, *tables).mirror == {}
         assert time.monotonic() - began < 10
         (report,) = own_lake.mirror.run()
         assert (report.table, problem in (report.error or "")) == (str(place), True)
@@ -180,7 +180,7 @@ def test_foreign_manifests_are_ignored(own_lake: deltasql.Lake, tables: list[del
 def test_a_manifest_deleted_while_it_is_read(
     own_lake: deltasql.Lake, tables: list[deltasql.Table], place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, _ = together(own_lake, *tables), together(own_lake, *tables)
+    first, _ = commit_to_all(own_lake, *tables), commit_to_all(own_lake, *tables)
     get = Directory.get
     gone = manifests(place)[1]
     monkeypatch.setattr(Directory, "get", lambda self, path: None if path.endswith(gone) else get(self, path))

@@ -1,4 +1,4 @@
-"""Publishing: what is committed appears in `_delta_log`, in order, once, and never over somebody else's bytes."""
+"""The publisher writes each committed version to `_delta_log` once and in order, and overwrites no foreign file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from deltasql.delta_log.replay import LogFiles, replay
 from deltasql.storage import Directory
 from tests.ageing import age
 from tests.factories import add, remove
-from tests.published_log import commit_file, hanging, log_of, stage, state_of
+from tests.published_log import blocked_publisher, commit_file, log_of, stage, state_of
 from tests.servers import wait_until
 
 Make = Callable[..., deltasql.Table]
@@ -37,7 +37,7 @@ def actions(table: deltasql.Table, version: int) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def other_lake(lake: deltasql.Lake) -> Iterator[Callable[..., deltasql.Lake]]:
-    """The same database opened with other settings."""
+    """Open the same database with a different configuration."""
     opened: list[deltasql.Lake] = []
 
     def connect(**config: Any) -> deltasql.Lake:
@@ -159,7 +159,7 @@ class TestCollisions:
     def test_other_bytes_stop_the_table(
         self, make_table: Make, other_lake: Callable[..., deltasql.Lake], caplog: pytest.LogCaptureFixture
     ) -> None:
-        lake = other_lake(mirror__retry_backoff_base="1h")  # nobody but this test tries again
+        lake = other_lake(mirror__retry_backoff_base="1h")  # no background retry during the test
         table = make_table()
         foreign = b'{"commitInfo":{"operation":"WRITE","engineInfo":"other/1"}}\n'
         commit_file(table, 1).write_bytes(foreign)
@@ -194,14 +194,16 @@ class TestCollisions:
     def test_a_foreign_commit_at_our_version_sends_an_alert(
         self, make_table: Make, other_lake: Callable[..., deltasql.Lake]
     ) -> None:
-        lake = other_lake(mirror__retry_backoff_base="1h")  # nobody but this test tries again
+        lake = other_lake(mirror__retry_backoff_base="1h")  # no background retry during the test
         table = lake.table(make_table(schema="id BIGINT").id)
         table.append(pa.table({"id": [1]}))
         write_deltalake(table.location, pa.table({"id": [2]}), mode="append")
         assert table.append(pa.table({"id": [3]})).version == 2
-        told = lake.mirror.validate(table.name)
-        assert any(f"{commit_file(table, 2).name} holds another commit (WRITE by delta-rs" in text for text in told)
-        assert any(text.startswith("version 2 is not published: ") for text in told)
+        differences = lake.mirror.validate(table.name)
+        assert any(
+            f"{commit_file(table, 2).name} holds another commit (WRITE by delta-rs" in text for text in differences
+        )
+        assert any(text.startswith("version 2 is not published: ") for text in differences)
         for path in (commit_file(table, 2), *log_of(table).glob("*.crc")):
             path.unlink()
         lake.mirror.repair(table.name)
@@ -259,7 +261,7 @@ class TestFailures:
                     time.sleep(0.05)
             assert state_of(quick, table).status == "FAILED"
             assert [(e["event"], e["table"], e["version"]) for e in events] == [("mirror_failed", table.name, 1)]
-            # Another lake may warn of the same version meanwhile: an alert is an error, and there is one.
+            # Another lake may log a warning for the same version, but only one alert (level ERROR) is sent.
             alerts = [r for r in caplog.records if r.levelno >= logging.ERROR and "not yet published" in r.message]
             assert len(alerts) == 1
             assert f'mirror_failed{{table="{table.name}"}} 1.0' in quick.mirror.metrics()
@@ -300,14 +302,14 @@ class TestFailures:
         events: list[dict[str, Any]] = []
         committed = threading.Event()
         with webhook(events, until=committed) as url:
-            told = other_lake(mirror__alert_webhook=url)
-            table = told.table(make_table().id)
+            alerting = other_lake(mirror__alert_webhook=url)
+            table = alerting.table(make_table().id)
             commit_file(table, 1).write_bytes(b"{}\n")
-            stage(told, table)
+            stage(alerting, table)
             assert events == []
             committed.set()
-            assert state_of(told, table).status == "FAILED"
-            told.close()
+            assert state_of(alerting, table).status == "FAILED"
+            alerting.close()
             assert [event["event"] for event in events] == ["mirror_conflict"]
         lake.drop_table(table.name)
 
@@ -349,7 +351,7 @@ class TestFailures:
         assert DeltaTable(table.location).version() == 2
 
     def test_versions_never_attempted_are_due(self, make_table: Make, other_lake: Callable[..., deltasql.Lake]) -> None:
-        """As a publisher leaves it that dies before it says what it has done."""
+        """The row in dl_mirror_status is the one that a publisher leaves when it dies before it records its result."""
         lake = other_lake(mirror__retry_backoff_base="1h")
         table = lake.table(make_table().id)
         stage(lake, table)
@@ -377,7 +379,7 @@ class TestRunning:
             [report] = [r for r in lake.mirror.run() if r.table == table.name]
             assert "WRITE by other/1" in (report.error or "")
             assert state_of(lake, table).attempts == attempts
-        lake.mirror._reconciler.run_pass(check_log=True)  # as the one that watches does
+        lake.mirror._reconciler.run_pass(check_log=True)  # the pass that `watch` runs
         assert state_of(lake, table).attempts == 3
         commit_file(table, 1).unlink()
         assert [r.versions for r in lake.mirror.run() if r.table == table.name] == [(1,)]
@@ -385,19 +387,19 @@ class TestRunning:
     def test_waits_for_another_publisher(
         self, make_table: Make, other_lake: Callable[..., deltasql.Lake], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Which is no failure, as long as it comes to an end."""
+        """A wait longer than the lock timeout is reported; a wait that the other publisher ends in time is not."""
         lake = other_lake(transaction__lock_timeout="1s")
         table = lake.table(make_table().id)
-        with hanging(table, monkeypatch) as goes_on:
+        with blocked_publisher(table, monkeypatch) as publisher:
             writer = threading.Thread(target=stage, args=(lake, table))
             writer.start()
-            wait_until(lambda: goes_on.at_work.is_set(), 20)
+            wait_until(lambda: publisher.started.is_set(), 20)
             [report] = [r for r in lake.mirror.run() if r.table == table.name]
             assert "holds the table's lock" in (report.error or "")
             assert lake.mirror.validate(table.name) == []
             with pytest.raises(deltasql.CommitTimeout):
                 lake.mirror.repair(table.name)
-            threading.Timer(0.3, goes_on.set).start()
+            threading.Timer(0.3, publisher.release).start()
             assert [r for r in lake.mirror.run() if r.table == table.name] == []
             writer.join(20)
         assert state_of(lake, table).published == 1
@@ -473,7 +475,7 @@ class TestCheckpoints:
         [difference] = lake.mirror.validate(table.name)  # the contents are the same
         assert "commit files up to version 3" in difference
 
-    def test_the_hint_never_goes_back(self, lake: deltasql.Lake, make_table: Make) -> None:
+    def test_last_checkpoint_never_moves_back(self, lake: deltasql.Lake, make_table: Make) -> None:
         table = make_table()
         for _ in range(4):
             stage(lake, table)
@@ -483,7 +485,7 @@ class TestCheckpoints:
         assert json.loads((log_of(table) / "_last_checkpoint").read_text())["version"] == 4
 
     def test_old_log_files_are_deleted_only_behind_a_checkpoint(self, lake: deltasql.Lake, make_table: Make) -> None:
-        """After each checkpoint, however soon the one before it was."""
+        """The log is cleaned up after every checkpoint."""
         table = make_table(properties={"delta.checkpointInterval": "2", "delta.logRetentionDuration": "interval 1 day"})
         for first in (4, 10):
             for _ in range(2):
@@ -501,7 +503,7 @@ class TestCheckpoints:
     def test_status_shows_why_a_checkpoint_is_missing(
         self, make_table: Make, other_lake: Callable[..., deltasql.Lake]
     ) -> None:
-        lake = other_lake(mirror__retry_backoff_base="1h")  # nobody but this test tries again
+        lake = other_lake(mirror__retry_backoff_base="1h")  # no background retry during the test
         table = make_table(properties={"delta.checkpointInterval": "2"})
         stage(lake, table)
         obstacle = log_of(table) / f"{2:020d}.checkpoint.parquet"
@@ -552,7 +554,7 @@ class TestDropping:
 
 
 class TestPurging:
-    """Other processes publish the same table: nothing of it is there afterwards."""
+    """A drop with purge deletes all files, also while another process publishes the same table."""
 
     def test_drop_waits_for_a_running_publisher(
         self,
@@ -563,24 +565,24 @@ class TestPurging:
     ) -> None:
         table, other = make_table(), other_lake()
         place = Path(table.location)
-        at_work, goes_on = threading.Event(), threading.Event()
+        publishing, release = threading.Event(), threading.Event()
         original = Directory.put_if_absent
 
         def slow(directory: Directory, path: str, data: bytes) -> bool:
             if directory.location == str(place):
-                at_work.set()
-                assert goes_on.wait(20)
+                publishing.set()
+                assert release.wait(20)
             return original(directory, path, data)
 
         monkeypatch.setattr(Directory, "put_if_absent", slow)
         writer = threading.Thread(target=stage, args=(other, other.table(table.id)))
         purger = threading.Thread(target=lake.drop_table, args=(table.name,), kwargs={"purge": True})
         writer.start()
-        assert at_work.wait(20)
+        assert publishing.wait(20)
         purger.start()
         purger.join(0.5)
         assert purger.is_alive()
-        goes_on.set()
+        release.set()
         writer.join(20)
         purger.join(20)
         assert [path for path in place.rglob("*") if path.is_file()] == []
@@ -636,7 +638,7 @@ class TestWatching:
             assert seen.wait(120)
             seen.clear()
             stage(lake, table)
-            assert seen.wait(50), "the announcement was not heard"
+            assert seen.wait(50), "the notification did not arrive"
         finally:
             stop.set()
             thread.join(60)
@@ -645,7 +647,7 @@ class TestWatching:
     def test_retries_run_when_due(
         self, make_table: Make, other_lake: Callable[..., deltasql.Lake], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Not only when it is time to look."""
+        """A failed version is retried when its backoff ends, before the next reconcile interval."""
         watcher = other_lake(mirror__reconcile_interval="1h", mirror__retry_backoff_base="20ms")
         silent = other_lake(mirror__mode="off")
         table = silent.table(make_table().id)
@@ -672,13 +674,13 @@ class TestWatching:
     def test_a_failed_publish_notifies_the_reconciler(
         self, make_table: Make, other_lake: Callable[..., deltasql.Lake], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """It may end before the next attempt."""
+        """The notification lets a running reconciler retry if the writer exits first."""
         writer = other_lake(mirror__retry_backoff_base="1h")
         table = writer.table(make_table().id)
         monkeypatch.setattr(Directory, "put_if_absent", raising(deltasql.StorageError("down")))
-        with writer.store.outbox.listening() as announced:
+        with writer.store.outbox.listening() as notified:
             stage(writer, table)
-            assert announced(20)
+            assert notified(20)
         monkeypatch.undo()
         writer.mirror.repair(table.name)
 
@@ -690,18 +692,18 @@ class TestWatching:
         assert f'mirror_lag_seconds{{table="{table.name}"}} 0.0' in text
 
 
-class TestSideBySide:
-    """In a schema of their own, where nobody else publishes."""
+class TestParallelPublishing:
+    """Each test uses a separate database schema, so that no other publisher is active."""
 
     def test_a_commit_to_many_tables(
         self, other_lake: Callable[..., deltasql.Lake], namespace: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         lake = other_lake(postgres__schema="crowded")
         tables = [lake.create_table(f"{namespace}.t{number}", "id BIGINT") for number in range(7)]
-        with crowded(5, monkeypatch) as crowd, lake.begin() as tx:
+        with concurrent_puts(5, monkeypatch) as puts, lake.begin() as tx:
             for table in tables:
                 tx.stage(table, [add()])
-        assert crowd.most == 5
+        assert puts.most == 5
         assert [state_of(lake, table).published for table in tables] == [1] * 7
 
     def test_the_reconciler(
@@ -710,14 +712,14 @@ class TestSideBySide:
         silent = other_lake(postgres__schema="crowded", mirror__mode="off")
         lake = other_lake(postgres__schema="crowded")
         tables = [silent.create_table(f"{namespace}.t{number}", "id BIGINT") for number in range(12)]
-        with crowded(10, monkeypatch) as crowd:
+        with concurrent_puts(10, monkeypatch) as puts:
             lake.mirror.run()
-        assert crowd.most == 10
+        assert puts.most == 10
         assert [state_of(lake, table).published for table in tables] == [0] * 12
 
 
-class crowded:
-    """Files are put once so many are about to be, so that all find each other."""
+class concurrent_puts:
+    """Block `put_if_absent` until `count` calls run at the same time; `most` is the highest number seen."""
 
     def __init__(self, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.most = self._inside = 0
@@ -739,7 +741,7 @@ class crowded:
         monkeypatch.setattr(Directory, "put_if_absent", put)
         self._undo = monkeypatch.undo
 
-    def __enter__(self) -> crowded:
+    def __enter__(self) -> concurrent_puts:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -754,7 +756,7 @@ def raising(error: Exception) -> Callable[..., Any]:
 
 
 class webhook:
-    """A server that keeps the events it is sent."""
+    """An HTTP server that appends each received event to `events`."""
 
     def __init__(self, events: list[dict[str, Any]], until: threading.Event | None = None) -> None:
         class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""What an operator relies on: whatever was lost or put into `_delta_log`, `validate` tells and `repair` mends."""
+"""`validate` reports every missing, damaged or foreign file in `_delta_log`, and `repair` restores the log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import deltasql
 from deltasql.delta_log.last_checkpoint import checksum
 from deltasql.mirror import validate as validation
 from tests.ageing import clean
-from tests.published_log import commit_file, hanging, log_of, stage, state_of
+from tests.published_log import blocked_publisher, commit_file, log_of, stage, state_of
 from tests.servers import wait_until
 
 Make = Callable[..., deltasql.Table]
@@ -31,19 +31,19 @@ SCHEMA = "repaired"
 
 @pytest.fixture(scope="module")
 def lake(embedded_lake: deltasql.Lake) -> Iterator[deltasql.Lake]:
-    """One that no other test publishes tables of."""
+    """A lake in a separate database schema, so that no other test publishes its tables."""
     with deltasql.connect(embedded_lake.dsn, config={"postgres.schema": SCHEMA}) as own:
         yield own
 
 
 @pytest.fixture
 def table(lake: deltasql.Lake, make_table: Make) -> deltasql.Table:
-    """Versions 0 to 5, with a checkpoint at 2 and at 4."""
+    """A table with versions 0 to 5 and checkpoints at versions 2 and 4."""
     made = make_table(properties={"delta.checkpointInterval": "2"})
     for version in range(1, 6):
         stage(lake, made)
         if version % 2 == 0:
-            wait_until(lambda: state_of(lake, made).checkpoint == version, 20)  # noqa: B023 - called at once
+            wait_until(lambda: state_of(lake, made).checkpoint == version, 20)  # noqa: B023 - called before `version` changes
     return made
 
 
@@ -59,18 +59,18 @@ def hinted(table: deltasql.Table) -> int:
     return int(json.loads(hint_file(table).read_text())["version"])
 
 
-def point_to(table: deltasql.Table, version: int, **others: Any) -> None:
-    fields = {"version": version, "size": 9, **others}
-    hint_file(table).write_text(json.dumps(fields | {"checksum": checksum(fields)}))
+def point_to(table: deltasql.Table, version: int, **fields: Any) -> None:
+    content = {"version": version, "size": 9, **fields}
+    hint_file(table).write_text(json.dumps(content | {"checksum": checksum(content)}))
 
 
-def write_past_the_database(table: deltasql.Table, times: int = 1) -> None:
+def write_with_delta_rs(table: deltasql.Table, times: int = 1) -> None:
     for _ in range(times):
         write_deltalake(table.location, pa.table({"id": pa.array([99], pa.int64())}), mode="append")
 
 
 def is_whole(lake: deltasql.Lake, table: deltasql.Table) -> None:
-    """A reader sees what the database has, and so does `validate`."""
+    """Assert that delta-rs reads the version and the files that the database has, and that `validate` finds nothing."""
     reader = DeltaTable(table.location)
     assert reader.version() == table.version
     names = sorted(uri.rpartition("/")[2] for uri in reader.file_uris())
@@ -78,7 +78,7 @@ def is_whole(lake: deltasql.Lake, table: deltasql.Table) -> None:
     assert lake.mirror.validate(table.name) == []
 
 
-class TestTheHint:
+class TestLastCheckpoint:
     @pytest.mark.parametrize("version", [3, 40])
     def test_hint_without_a_checkpoint_is_reported_and_rewritten(
         self, lake: deltasql.Lake, table: deltasql.Table, version: int
@@ -131,14 +131,14 @@ class TestCheckpoints:
     def test_foreign_checkpoint_is_not_taken_for_ours(self, lake: deltasql.Lake, make_table: Make) -> None:
         table = make_table(schema="id BIGINT", properties={"delta.checkpointInterval": "2"})
         stage(lake, table)
-        write_past_the_database(table)
+        write_with_delta_rs(table)
         DeltaTable(table.location).create_checkpoint()
         assert checkpoint_file(table, 2).exists()
         stage(lake, table)
         error = state_of(lake, table).error or ""
         assert ".crc" in error
         assert "_last_checkpoint" in error
-        commit_file(table, 2).unlink()  # and nothing else of what the message says
+        commit_file(table, 2).unlink()  # keep the other files that the message names
         lake.mirror.repair(table.name)
         lake.mirror.settle()
         is_whole(lake, table)
@@ -146,7 +146,7 @@ class TestCheckpoints:
     def test_foreign_checkpoint_at_any_version(self, lake: deltasql.Lake, make_table: Make) -> None:
         table = make_table(schema="id BIGINT", properties={"delta.checkpointInterval": "4"})
         stage(lake, table)
-        write_past_the_database(table, 4)
+        write_with_delta_rs(table, 4)
         DeltaTable(table.location).create_checkpoint()
         assert checkpoint_file(table, 5).exists()
         for _ in range(5):
@@ -167,7 +167,7 @@ class TestCheckpoints:
         is_whole(lake, table)
 
     def test_checkpoint_of_a_lost_history(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
-        """The same table and version, but not the commit that the database has: it was restored from a back-up."""
+        """A checkpoint with another txnId, as after a restore of the database, is reported and rewritten."""
         marks = pq.read_metadata(checkpoint_file(table, 4)).metadata
         assert marks[b"deltasql.table"].decode() == table.id
         lost = pq.read_table(checkpoint_file(table, 4)).slice(0, 4)
@@ -279,7 +279,7 @@ class TestVersions:
         self, lake: deltasql.Lake, table: deltasql.Table, version: int
     ) -> None:
         ours = commit_file(table, version).read_bytes()
-        other = ours.replace(b'"timestamp":1', b'"timestamp":2')  # as long as ours
+        other = ours.replace(b'"timestamp":1', b'"timestamp":2')  # the same length as the original
         commit_file(table, version).write_bytes(other)
         commit_file(table, 3).unlink()
         assert f"{commit_file(table, version).name} holds another commit" in str(lake.mirror.validate(table.name))
@@ -334,14 +334,14 @@ class TestValidate:
         self, lake: deltasql.Lake, make_table: Make, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         plain = make_table()
-        with hanging(plain, monkeypatch) as goes_on:
+        with blocked_publisher(plain, monkeypatch) as publisher:
             writer = threading.Thread(target=stage, args=(lake, plain))
             writer.start()
-            assert goes_on.at_work.wait(20)
+            assert publisher.started.wait(20)
             commit_file(plain, 1).touch()
             assert state_of(lake, plain).lag_versions == 1
             assert lake.mirror.validate(plain.name) == []
-            goes_on.set()
+            publisher.release()
             writer.join(20)
         is_whole(lake, plain)
 
@@ -351,7 +351,7 @@ class TestValidate:
         listed = validation.LogFiles.of
 
         def torn(directory: Any) -> Any:
-            """A listing that has read the first name when the files go."""
+            """List the log while a cleanup runs: the result holds one commit file that is already deleted."""
             monkeypatch.setattr(validation.LogFiles, "of", listed)
             before = listed(directory)
             clean(lake, table)
@@ -398,7 +398,7 @@ class TestValidate:
 
 
 class TestLogAhead:
-    """As after a database was restored from an older back-up."""
+    """The log has versions that the database does not have, as after a restore from an older backup."""
 
     def test_log_ahead_of_the_database_is_reported(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
         commit_file(table, 9).write_bytes(b"{}\n")
@@ -422,8 +422,8 @@ class TestLogAhead:
             lake.mirror.repair(table.name)
         assert caught.value.version == 3
 
-    def test_nothing_is_published_into_it(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
-        """A writer that has not published the table before looks."""
+    def test_nothing_is_published_into_a_log_ahead(self, lake: deltasql.Lake, table: deltasql.Table) -> None:
+        """A writer checks the log before it publishes a table for the first time."""
         for version in (12, 13):
             commit_file(table, version).write_bytes(b"{}\n")
         before = contents(table)
@@ -443,7 +443,7 @@ class TestLogAhead:
 
 
 def contents(table: deltasql.Table) -> dict[str, bytes]:
-    """All files of a log."""
+    """Read all files of the log."""
     return {path.name: path.read_bytes() for path in log_of(table).iterdir()}
 
 
@@ -476,7 +476,7 @@ class TestPropertiesOfAnotherRelease:
     def test_watching_continues_after_an_unreadable_log(
         self, lake: deltasql.Lake, newer: deltasql.Table, table: deltasql.Table, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Nor does anything else end it."""
+        """A failed pass is reported, and the next pass runs."""
         passes: list[list[deltasql.MirrorReport]] = []
         stop, due = threading.Event(), lake.mirror._outbox.due
 
@@ -500,7 +500,7 @@ class TestPropertiesOfAnotherRelease:
 
 
 def test_old_checkpoints_without_marks_stay_until_repair(lake: deltasql.Lake, table: deltasql.Table) -> None:
-    """Those of the releases before carry none."""
+    """Checkpoints of earlier releases have no deltasql metadata."""
     old = pq.read_table(checkpoint_file(table, 4)).replace_schema_metadata(None)
     pq.write_table(old, checkpoint_file(table, 4), store_schema=False)
     os.utime(checkpoint_file(table, 4), (1, 1))
