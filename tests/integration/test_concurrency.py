@@ -1,4 +1,4 @@
-"""Concurrent writers in real processes: no gap, no torn commit, no deadlock, and blind appends never fail."""
+"""Concurrent writer processes: versions have no gaps, transactions are atomic, and blind appends never fail."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def blind_appends(dsn: str, table_id: str, commits: int) -> list[int]:
 
 
 def strict_appends(dsn: str, table_id: str, commits: int) -> list[int]:
-    """Commit through an expected version, reading the head again after each conflict."""
+    """Commit with an expected version, and read the head again after each conflict."""
     with deltasql.connect(dsn, config={"pool.size": 1}) as lake:
         writer, won = SqlTxnLogWriter(lake.store), []
         while len(won) < commits:
@@ -97,7 +97,7 @@ def test_overlapping_multi_table_transactions(lake: deltasql.Lake, make_table: C
 
 
 def _assert_not_torn(lake: deltasql.Lake, seen: Counter[str]) -> None:
-    """Each transaction is in as many tables as it staged, which its row in dl_transactions counts."""
+    """Assert that each transaction is in as many tables as its row in dl_transactions counts."""
     with psycopg.connect(lake.dsn, options="-c search_path=deltasql") as connection:
         rows = connection.execute(
             "select txn_id::text, num_tables from dl_transactions where txn_id::text = any(%s)", [list(seen)]
@@ -133,7 +133,7 @@ def test_disjoint_transactions_do_not_wait_for_each_other(
 
 
 def delete_races(dsn: str, table_id: str, seed: int) -> int:
-    """Remove three of the files each time; how many times this process won."""
+    """Remove three files per commit until three or fewer are left, and return the number of commits."""
     chance, won = random.Random(seed), 0
     with deltasql.connect(dsn, config={"pool.size": 1}) as lake:
         table = lake.table(table_id)

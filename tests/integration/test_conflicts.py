@@ -1,4 +1,4 @@
-"""The conflict table, cell by cell, through the public face: ours began before the winner and commits after it."""
+"""Each cell of the conflict table: our transaction begins before the winner and commits after it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OLD = [
 
 
 class Change:
-    """A commit in the making: the actions and what they read."""
+    """A commit to be staged: its actions, reads and isolation level."""
 
     def __init__(self, *actions: Any, reads: Reads | None = None, isolation: str | None = None) -> None:
         self.actions, self.reads, self.isolation = actions, reads, isolation
@@ -38,7 +38,7 @@ def blind_insert(lo: int = 100) -> Change:
 
 
 def rewrite(file: str, where: str, lo: int, *also_read: str) -> Change:
-    """An UPDATE: reads by predicate, replaces one file."""
+    """An UPDATE that reads by predicate and replaces one file."""
     reads = Reads(predicates=(where,), files=frozenset({file, *also_read}))
     return Change(remove(file), add(lo=lo, hi=lo + 9), CommitInfo("UPDATE"), reads=reads)
 
@@ -65,7 +65,7 @@ def alter(*read: str, whole: bool = False) -> Callable[[deltasql.Table], Change]
 
 
 CASES: list[tuple[str, Any, Any, type[deltasql.CommitConflict] | None]] = [
-    # ours, winner → what must happen (None: rebased)
+    # name, ours, winner, expected conflict (None: ours is rebased)
     ("blind insert / blind insert", blind_insert(), blind_insert(), None),
     ("blind insert / update", blind_insert(), rewrite("f1.parquet", "id = 1", 0), None),
     ("blind insert / optimize", blind_insert(), optimize("f1.parquet", "f2.parquet"), None),
@@ -159,7 +159,7 @@ CASES: list[tuple[str, Any, Any, type[deltasql.CommitConflict] | None]] = [
 
 
 @pytest.mark.parametrize(("ours", "winner", "conflict"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
-def test_cell(
+def test_conflict(
     lake: deltasql.Lake,
     make_table: Callable[..., deltasql.Table],
     ours: Any,
@@ -197,7 +197,7 @@ def commit(lake: deltasql.Lake, table: deltasql.Table, change: Any, **options: A
 
 
 def assert_snapshot_is_replay(table: deltasql.Table) -> None:
-    """Live files are the adds that no later version removed, judged version by version."""
+    """Assert that the files of each version follow from the previous version and the counts in the history."""
     live: set[str] = set()
     for version in range(table.version + 1):
         now = set(paths(table.files(version=version)))
@@ -209,7 +209,7 @@ def assert_snapshot_is_replay(table: deltasql.Table) -> None:
 
 
 class TestSerializable:
-    """At `delta.isolationLevel = Serializable` blind appends count as well."""
+    """Under `delta.isolationLevel = Serializable`, blind appends conflict with reads that match them."""
 
     @pytest.mark.parametrize(
         ("ours", "winner", "conflict"),
@@ -241,7 +241,7 @@ class TestSerializable:
             loser.commit()
 
 
-class TestWhatCannotBeDecidedConflicts:
+class TestUndecidablePredicates:
     @pytest.mark.parametrize("where", ["id + 1 < 10", "upper(day) = 'X'", "amount > 3", "not sql at all ("])
     def test_predicate(self, lake: deltasql.Lake, make_table: Callable[..., deltasql.Table], where: str) -> None:
         table = make_table()
@@ -324,7 +324,7 @@ class TestApplications:
     def test_replay_with_a_remove_in_another_table_is_rejected(
         self, lake: deltasql.Lake, make_table: Callable[..., deltasql.Table], files: int
     ) -> None:
-        """What a replay would remove now was not there when the work was done."""
+        """The remove would delete a file that did not exist when the application version was applied."""
         a, b = make_table("a"), make_table("b")
         with lake.begin(app=("stream", 1)) as tx:
             tx.stage(a, [add() for _ in range(files)])
@@ -340,7 +340,7 @@ class TestApplications:
     def test_the_same_application_version_at_the_same_time(
         self, lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]
     ) -> None:
-        """A large commit that comes second finds that it was applied, although it would conflict as well."""
+        """The second commit is recognised as already applied, although it would also conflict."""
         table = make_table()
         commit(lake, table, Change(add("old.parquet")))
         both = [lake.begin(app=("stream", 1)) for _ in range(2)]
@@ -388,7 +388,7 @@ class TestApplications:
 
 
 def test_rows_that_were_read_and_rewritten(lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]) -> None:
-    """An OPTIMIZE does not hide from a reader that the rows were deleted afterwards."""
+    """A delete after an OPTIMIZE still conflicts with the read of the original file."""
     table = make_table()
     commit(lake, table, Change(*OLD))
     ours = staged(lake, table, insert_select("id < 10", "f1.parquet"))
@@ -426,7 +426,7 @@ def test_many_winners_are_examined_in_order(lake: deltasql.Lake, make_table: Cal
 
 
 def test_a_path_added_again_replaces_the_file(lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]) -> None:
-    """Delta's rule: the newest add of a path counts. A removed path may come back."""
+    """The newest add of a path counts, and a removed path may be added again, as in the Delta protocol."""
     table = make_table()
     for size in (1, 2, 3):
         commit(lake, table, Change(Add(path="a.parquet", size=size, modification_time=0)))
@@ -442,8 +442,8 @@ def test_a_path_added_again_replaces_the_file(lake: deltasql.Lake, make_table: C
     assert lake.tables()[[i.name for i in lake.tables()].index(table.name)].num_files == 102
 
 
-class TestFilesNamedByTheirTransaction:
-    """A name with a transaction's token is known to be new, is found by its path, and is never in a table twice."""
+class TestFilesWithATransactionToken:
+    """A path with a transaction token may be removed and added again, and is in the table at most once."""
 
     def test_added_removed_and_added_again(
         self, lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]
@@ -483,7 +483,7 @@ class TestFilesNamedByTheirTransaction:
     def test_files_taken_over_by_another_transaction(
         self, lake: deltasql.Lake, make_table: Callable[..., deltasql.Table], count: int
     ) -> None:
-        """A retry may commit the files of a transaction that failed; then that one can commit no more."""
+        """After another transaction commits the files of a transaction, the latter conflicts."""
         table, owner = make_table(), lake.begin()
         files = [add(f"part-{i}{owner.token}.parquet") for i in range(count)]
         owner.stage(table, files)
@@ -496,7 +496,7 @@ class TestFilesNamedByTheirTransaction:
 
 
 class TestDeletionVectors:
-    """A file is a path with a deletion vector."""
+    """A file is identified by its path and its deletion vector."""
 
     @pytest.fixture
     def table(self, lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]) -> deltasql.Table:
@@ -513,7 +513,7 @@ class TestDeletionVectors:
         commit(lake, table, Change(remove("p.parquet", deletion_vector=vector(2))))
         assert paths(table.files()) == []
 
-    @pytest.mark.parametrize("action", [add, remove], ids=["add without its remove", "remove of another"])
+    @pytest.mark.parametrize("action", [add, remove], ids=["add without its remove", "remove of another vector"])
     def test_another_vector_is_another_file(
         self, lake: deltasql.Lake, table: deltasql.Table, action: Callable[..., Any]
     ) -> None:

@@ -1,4 +1,4 @@
-"""Transactions over many tables: they see one point and their own changes, and commit together or not at all."""
+"""A transaction over several tables reads one snapshot and its own changes, and commits to all tables or none."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def live_files(table: deltasql.Table) -> set[str]:
 
 @pytest.fixture
 def pair(make_table: Make) -> tuple[deltasql.Table, deltasql.Table]:
-    """Two tables of three rows each."""
+    """Two tables with three rows each."""
     tables = make_table("a", schema="id BIGINT, n INT"), make_table("b", schema="id BIGINT, n INT")
     for table in tables:
         table.append(rows([1, 2, 3]))
@@ -55,7 +55,7 @@ def pair(make_table: Make) -> tuple[deltasql.Table, deltasql.Table]:
 Pair = tuple[deltasql.Table, deltasql.Table]
 
 
-class TestPoint:
+class TestSnapshot:
     def test_all_tables_are_read_at_the_begin_of_the_transaction(self, lake: deltasql.Lake, pair: Pair) -> None:
         a, b = pair
         with lake.begin() as tx:
@@ -88,7 +88,7 @@ class TestPoint:
         assert values(a.arrow()) == {i: i for i in range(1, 6)}
 
     def test_overwrite_with_a_new_schema_conflicts_with_an_append(self, lake: deltasql.Lake, pair: Pair) -> None:
-        """The files are counted as of the point, too."""
+        """The overwrite with a new schema also reads the files of the snapshot at the begin of the transaction."""
         a, _ = pair
         tx = lake.begin()
         a.append(rows([4]))
@@ -110,7 +110,7 @@ class TestOwnWrites:
             tx.write(b, rows([8]))
             assert values(tx.arrow(a)) == {i: i for i in range(1, 6)}
             assert values(tx.arrow(b)) == {7: 7, 8: 8}
-            assert values(a.arrow()) == {1: 1, 2: 2, 3: 3}, "nobody else sees them"
+            assert values(a.arrow()) == {1: 1, 2: 2, 3: 3}, "uncommitted rows are not visible outside"
         assert values(a.arrow()) == {i: i for i in range(1, 6)}
         assert values(b.arrow()) == {7: 7, 8: 8}
 
@@ -122,7 +122,9 @@ class TestOwnWrites:
             tx.write(a, rows([2], n=20), mode="overwrite", where="id = 2")
             assert values(tx.arrow(a)) == {1: 1, 2: 20, 3: 3, 4: 4, 5: 50}
         assert values(a.arrow()) == {1: 1, 2: 20, 3: 3, 4: 4, 5: 50}
-        assert [tx.token in name for name in data_files(a) - live_files(a)] == [False], "only what was there before"
+        assert [tx.token in name for name in data_files(a) - live_files(a)] == [False], (
+            "the only unreferenced file is the one committed before"
+        )
         [latest] = a.history(1)
         assert latest.operation == "WRITE"
         assert [part["mode"] for part in json.loads(latest.parameters["statements"])] == [
@@ -158,7 +160,9 @@ class TestOwnWrites:
         assert_same_rows(Path(a.location), a.arrow(), spark=spark_session)
         assert data_files(a) >= live_files(a)
         written = {name for name in data_files(a) if tx.token in name}
-        assert written == {name for name in live_files(a) if tx.token in name}, "what came and went is gone"
+        assert written == {name for name in live_files(a) if tx.token in name}, (
+            "files that the transaction removed again are deleted"
+        )
 
     def test_a_table_is_created_filled_and_read(self, lake: deltasql.Lake, pair: Pair, namespace: str) -> None:
         a, _ = pair
@@ -273,7 +277,7 @@ class TestSavepoints:
 
 
 class TestIsolation:
-    """Two tables, one of which must have rows: each transaction empties one after a look at the other."""
+    """Two concurrent transactions: each reads one table and deletes the rows of the other."""
 
     def skew(self, lake: deltasql.Lake, pair: Pair, isolation: str | None) -> None:
         a, b = pair
@@ -316,7 +320,7 @@ class TestIsolation:
         assert tx.versions == {}
 
     def test_a_table_that_is_read_and_written(self, lake: deltasql.Lake, pair: Pair) -> None:
-        """A lost update is not possible at any level."""
+        """A lost update is impossible at every isolation level."""
         a, _ = pair
         tx = lake.begin()
         total = sum(tx.arrow(a)["n"].to_pylist())
@@ -349,7 +353,7 @@ class TestIsolation:
         assert (a.version, b.version) == (0, 1)
 
     def test_a_rewrite_without_data_change_after_a_read(self, lake: deltasql.Lake, pair: Pair) -> None:
-        """Rearranging alone meets nobody's appends; the reads of the transaction do."""
+        """A rewrite alone does not conflict with an append; under serializable, the reads of the transaction do."""
         a, b = pair
         for isolation in ("serializable", None):
             tx = lake.begin(isolation=isolation)
@@ -394,7 +398,7 @@ class TestEnd:
             tx.write(a, rows([5]))
 
     def test_files_of_other_writers_are_kept(self, lake: deltasql.Lake, pair: Pair) -> None:
-        """Who staged a file by hand may stage it again."""
+        """A rollback does not delete staged files that the transaction did not write."""
         a, _ = pair
         path = Path(a.location) / "mine.parquet"
         path.write_bytes(next(Path(a.location).glob("part-*.parquet")).read_bytes())
@@ -453,11 +457,11 @@ class TestEnd:
         assert set(tx.mirror) == {b.name}
         assert isinstance(tx.mirror[b.name], deltasql.MirrorFailure)
         assert (tx.mirror[b.name].table_id, tx.mirror[b.name].version) == (b.id, 2)
-        lake.drop_table(b.name)  # or it would be tried again for ever
+        lake.drop_table(b.name)  # stops further retries
 
 
-class TestLandedAllTheSame:
-    """What fails after a commit has landed must not look as if it had not: files would be deleted that tables have."""
+class TestFailuresAfterCommit:
+    """A failure after the commit does not roll back: the files of the committed version are kept."""
 
     def check(self, pair: Pair) -> None:
         for table in pair:
@@ -507,7 +511,7 @@ class TestLandedAllTheSame:
         assert [table.version for table in pair] == [1, 1]
 
 
-class TestWhatWentWrong:
+class TestErrors:
     def test_where_a_commit_failed(self, lake: deltasql.Lake, pair: Pair) -> None:
         a, b = pair
         with pytest.raises(deltasql.CommitConflict) as conflict, lake.begin() as tx:
@@ -539,16 +543,16 @@ class TestWhatWentWrong:
         self, lake: deltasql.Lake, debian_lake: deltasql.Lake, pair: Pair, namespace: str
     ) -> None:
         other = debian_lake.create_table(f"{namespace}.elsewhere", "id BIGINT")
-        with pytest.raises(deltasql.UsageError, match="cannot span databases") as refused, lake.begin() as tx:
+        with pytest.raises(deltasql.UsageError, match="cannot span databases") as rejected, lake.begin() as tx:
             tx.write(pair[0], rows([4]))
             tx.write(other, pa.table({"id": [1]}))
         for one in (lake, debian_lake):
-            assert repr(one) in str(refused.value)
+            assert repr(one) in str(rejected.value)
         assert pair[0].version == 1
 
 
 def test_a_stream_into_two_tables(lake: deltasql.Lake, pair: Pair, spark_session: SparkSession) -> None:
-    """Batches as `foreachBatch` gives them, one of them twice."""
+    """`stream_to` applies each batch once, even when `foreachBatch` delivers a batch twice."""
     a, b = pair
     feed = deltasql.stream_to(lake, "feed", {a.name: None, b.name: lambda batch: batch.where("id > 10")})
     batches = [spark_session.createDataFrame(rows([n + 10, n + 20])) for n in range(2)]
@@ -573,14 +577,14 @@ def test_a_stream_into_two_tables(lake: deltasql.Lake, pair: Pair, spark_session
     assert values(a.arrow()).keys() == {1, 2, 3, 10, 11, 21}
     assert sorted(b.arrow()["id"].to_pylist()) == [1, 2, 3, 11, 20, 20, 21, 30]
     assert (a.version, b.version) == (6, 4)
-    assert data_files(b) - before == live_files(b) - before, "what the second run wrote is gone"
+    assert data_files(b) - before == live_files(b) - before, "the files of the second run are deleted"
     with pytest.raises(deltasql.UsageError, match="tables is empty"):
         deltasql.stream_to(lake, "feed", {})
     with pytest.raises(deltasql.UsageError, match="non-empty text"):
         deltasql.stream_to(lake, "", {a.name: None})
 
 
-def test_the_versions_of_a_replay(lake: deltasql.Lake, pair: Pair) -> None:
+def test_a_replayed_transaction_returns_its_versions(lake: deltasql.Lake, pair: Pair) -> None:
     a, b = pair
     for _ in range(2):
         with lake.begin(app=("job", 7)) as tx:
@@ -591,7 +595,7 @@ def test_the_versions_of_a_replay(lake: deltasql.Lake, pair: Pair) -> None:
 
 
 def test_a_replay_returns_the_versions_of_the_first_run(lake: deltasql.Lake, pair: Pair) -> None:
-    """A table in which nothing was found to change knows the work all the same."""
+    """A table without changed rows records the application version too."""
     a, b = pair
     for _ in range(2):
         with lake.begin(app=("job", 1)) as tx:

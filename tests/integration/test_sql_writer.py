@@ -1,4 +1,4 @@
-"""Every scenario of the SQL writer's specification, by name, on the embedded server and on one of the user's."""
+"""The scenarios of the SQL writer's specification, on the embedded server and on a Debian server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.patience import patience
 
 
 def name_of(value: Any) -> str:
-    """Without what is random in it: workers of a run must agree."""
+    """Return a parametrize id without random parts, which must be equal in all xdist workers."""
     return re.sub(r"part-[-0-9a-f]+", "part", str(value))[:40]
 
 
@@ -40,7 +40,7 @@ def writer(any_lake: deltasql.Lake) -> SqlTxnLogWriter:
 
 
 class Log:
-    """The log as a person sees it with psql."""
+    """Run queries on the log tables."""
 
     def __init__(self, lake: deltasql.Lake) -> None:
         self._dsn = lake.dsn
@@ -56,7 +56,7 @@ def log(any_lake: deltasql.Lake) -> Log:
 
 
 def counts(log: Log, table: deltasql.Table) -> tuple[Any, ...]:
-    """How many rows each part of the log holds for a table."""
+    """Return the number of rows of a table in each log table."""
     names = ("add_files", "remove_files", "table_versions", "metadata_updates", "txn_actions", "mirror_status")
     key = "(select table_key from dl_tables where table_id = %s)"
     return tuple(log(f"select count(*) from dl_{n} where table_key = {key}", table.id)[0][0] for n in names)
@@ -299,7 +299,7 @@ class TestErrorReporting:
         assert table.name in str(error)
 
     def test_constraint_violation(self, any_lake: deltasql.Lake, table: deltasql.Table) -> None:
-        """A head that the log contradicts (somebody wrote to the tables by hand) is refused by its constraint."""
+        """A head that is behind the log, as after a manual update of the tables, violates a constraint."""
         with any_lake.begin() as tx:
             tx.stage(table, [add()])
         with psycopg.connect(any_lake.dsn, options="-c search_path=deltasql") as other:
@@ -314,7 +314,7 @@ class TestErrorReporting:
 
 class TestTransactionIsolation:
     def test_read_committed_isolation(self, any_lake: deltasql.Lake, table: deltasql.Table) -> None:
-        """A commit in flight is invisible, also to the reader that asks in the middle of it."""
+        """An uncommitted version is not visible to readers."""
         reader = SqlTxnLogReader(any_lake.store)
         with psycopg.connect(any_lake.dsn, options="-c search_path=deltasql") as other:
             other.execute("update dl_tables set current_version = current_version + 1 where table_id = %s", [table.id])
@@ -329,7 +329,7 @@ class TestTransactionIsolation:
     def test_serializable_for_conflicts(
         self, any_lake: deltasql.Lake, table: deltasql.Table, writer: SqlTxnLogWriter
     ) -> None:
-        """Two writers that both read version 0: one wins, the other learns of it, no update is lost."""
+        """Of two writers that read the same version, one commits and the other conflicts."""
         writer.commit(table.id, 1, [add("a.parquet")], CommitInfo("WRITE"))
         first, second = any_lake.begin(), any_lake.begin()
         first.stage(table, [remove("a.parquet"), add("a1.parquet")])

@@ -1,4 +1,4 @@
-"""Transactions as their users hold them: one commit or none, single use, limits with a way out."""
+"""Transactions: commit and rollback, single use, limits, URIs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.factories import add, paths, remove
 Make = Callable[..., deltasql.Table]
 
 
-class TestManners:
+class TestCommitAndRollback:
     def test_commit_on_clean_exit(self, lake: deltasql.Lake, make_table: Make) -> None:
         a, b = make_table("a"), make_table("b")
         with lake.begin(author="etl", message="nightly") as tx:
@@ -38,11 +38,11 @@ class TestManners:
 
     def test_rollback_on_exception(self, lake: deltasql.Lake, make_table: Make) -> None:
         table = make_table()
-        boom = RuntimeError("mine")
+        failure = RuntimeError("mine")
         with pytest.raises(RuntimeError) as caught, lake.begin() as tx:
             tx.stage(table, [add()])
-            raise boom
-        assert caught.value is boom
+            raise failure
+        assert caught.value is failure
         assert table.version == 0
         assert tx.versions == {}
 
@@ -149,11 +149,9 @@ class TestLowLevel:
         assert table.version == 0
 
 
-class TestEndings:
-    def test_a_commit_that_landed_while_the_lake_closes_is_not_a_failure(
-        self, lake: deltasql.Lake, make_table: Make
-    ) -> None:
-        """Whatever a closing lake says to its writers, it never calls a commit that landed a failed one."""
+class TestClosedLakes:
+    def test_commits_during_close_fail_only_if_not_committed(self, lake: deltasql.Lake, make_table: Make) -> None:
+        """While the lake closes, a commit fails exactly if the database does not have it."""
         table = make_table()
         other = deltasql.connect(lake.dsn)
         outcomes: dict[str, str] = {}
@@ -168,7 +166,7 @@ class TestEndings:
                 try:
                     tx.stage(table.id, [add(lo=1, hi=2) for _ in range(70)])
                     tx.commit()
-                    outcomes[str(tx.id)] = "landed"
+                    outcomes[str(tx.id)] = "committed"
                     first.set()
                 except deltasql.DeltaSqlError:
                     outcomes[str(tx.id)] = "failed"
@@ -182,9 +180,9 @@ class TestEndings:
         for thread in threads:
             thread.join()
         for txn_id, outcome in outcomes.items():
-            assert bool(lake.store.committed(txn_id)) == (outcome == "landed")
+            assert bool(lake.store.committed(txn_id)) == (outcome == "committed")
 
-    def test_a_closed_lake_says_so(self, lake: deltasql.Lake) -> None:
+    def test_a_closed_lake_is_rejected(self, lake: deltasql.Lake) -> None:
         other = deltasql.connect(lake.dsn)
         other.close()
         with pytest.raises(deltasql.UsageError, match="closed"):

@@ -1,4 +1,4 @@
-"""Processes move money between tables at random, for a while: whoever looks finds all of it, always."""
+"""Several processes transfer random amounts between tables; every snapshot has the same total."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ def test_the_total_is_constant(lake: deltasql.Lake, namespace: str, spark_sessio
         properties = {"deltasql.mirror.mode": "off"}
         lake.create_table(name, "id BIGINT, amount BIGINT", as_=rows, partition_by=["id"], properties=properties)
     before = _deadlocks(lake.dsn)
-    jobs: list[tuple[Any, ...]] = [(_move, lake.dsn, names, SECONDS, seed) for seed in range(7)]
-    jobs += [(_look, lake.dsn, names, SECONDS, 0), (_serve, lake.dsn, names, SECONDS, 0)]
-    results = run_all(_do, [(*job,) for job in jobs], seconds=SECONDS + 600)
-    *moved, looked, by_spark = results
-    assert all(count > 0 for count in moved)
+    jobs: list[tuple[Any, ...]] = [(_transfer_by_arrow, lake.dsn, names, SECONDS, seed) for seed in range(7)]
+    jobs += [(_read_totals, lake.dsn, names, SECONDS, 0), (_transfer_by_spark, lake.dsn, names, SECONDS, 0)]
+    results = run_all(_run, [(*job,) for job in jobs], seconds=SECONDS + 600)
+    *by_arrow, read, by_spark = results
+    assert all(count > 0 for count in by_arrow)
     assert by_spark > 0
-    totals, looks = looked
+    totals, reads = read
     assert totals == {TOTAL}
-    assert looks > 5
+    assert reads > 5
     found = lake.snapshot()
     assert sum(sum(found.arrow(name)["amount"].to_pylist()) for name in names) == TOTAL
-    landed = sum(lake.table(name).version for name in names)
-    assert landed == 2 * (sum(moved) + by_spark), "each of them changed two tables, once"
+    committed = sum(lake.table(name).version for name in names)
+    assert committed == 2 * (sum(by_arrow) + by_spark), "each transfer commits one version in each of two tables"
     assert _deadlocks(lake.dsn) == before
 
 
-def _do(job: Any, *arguments: Any) -> Any:
+def _run(job: Any, *arguments: Any) -> Any:
     return job(*arguments)
 
 
-def _move(dsn: str, names: list[str], seconds: float, seed: int) -> int:
-    """Transfers without Spark; how many landed."""
+def _transfer_by_arrow(dsn: str, names: list[str], seconds: float, seed: int) -> int:
+    """Transfer amounts without Spark, and return the number of commits."""
     chance, count = random.Random(seed), 0
     with deltasql.connect(dsn) as lake:
         end = time.monotonic() + seconds
@@ -69,8 +69,8 @@ def _move(dsn: str, names: list[str], seconds: float, seed: int) -> int:
     return count
 
 
-def _look(dsn: str, names: list[str], seconds: float, _: int) -> tuple[set[int], int]:
-    """The totals that a reader finds."""
+def _read_totals(dsn: str, names: list[str], seconds: float, _: int) -> tuple[set[int], int]:
+    """Return the totals of all snapshots, and the number of snapshots."""
     totals: set[int] = set()
     count = 0
     with deltasql.connect(dsn) as lake:
@@ -82,8 +82,8 @@ def _look(dsn: str, names: list[str], seconds: float, _: int) -> tuple[set[int],
     return totals, count
 
 
-def _serve(dsn: str, names: list[str], seconds: float, _: int) -> int:
-    """Transfers by Spark, of which at least one lands."""
+def _transfer_by_spark(dsn: str, names: list[str], seconds: float, _: int) -> int:
+    """Transfer amounts with Spark until the time is over, at least once, and return the number of commits."""
     from tests.local_spark import process_environment
 
     os.environ.update(process_environment())
