@@ -1,4 +1,4 @@
-"""Tables of public Delta test suites, replayed into a lake."""
+"""Replay tables of public Delta test suites into a lake."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ KINDS: dict[str, Any] = {
 }
 
 
-def adopted(golden: Path, make_table: Make, folder: Path) -> tuple[deltasql.Table, int]:
-    """The table with its history, version by version, and how far our versions are ahead of theirs."""
+def replay(golden: Path, make_table: Make, folder: Path) -> tuple[deltasql.Table, int]:
+    """Commit a golden table version by version, and return the new table and the offset of its versions."""
     shutil.copytree(golden, folder / "ours", ignore=shutil.ignore_patterns("_delta_log"))
     commits = [
         [json.loads(line) for line in path.read_text().splitlines()]
@@ -50,9 +50,9 @@ def adopted(golden: Path, make_table: Make, folder: Path) -> tuple[deltasql.Tabl
         ]
         if number == 0 and not ahead:
             continue
-        given = [msgspec.structs.replace(a, id=table.id) if isinstance(a, deltasql.Metadata) else a for a in actions]
+        staged = [msgspec.structs.replace(a, id=table.id) if isinstance(a, deltasql.Metadata) else a for a in actions]
         with table.lake.begin() as tx:
-            tx.stage(table, given)
+            tx.stage(table, staged)
     return table, ahead
 
 

@@ -1,6 +1,6 @@
-"""Every outside reader of Delta tables, unmodified, and rows that can be compared between them.
+"""Outside readers of Delta tables, and a comparison of the rows that they return.
 
-The first four share one implementation of the log, delta-kernel-rs. Spark has Delta's own.
+The first four share one implementation of the log, delta-kernel-rs. Spark uses Delta Lake's implementation.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What an engine reads otherwise than the log says. Tests name the fault that their table meets."""
+    """A known difference between an engine and the protocol, which tests name where their table shows it."""
 
     engine: str
     what: str
     why: str
 
 
-# ClickHouse's missing nulls are allowed for everywhere, by `as_seen_by`: they meet every table with nested columns.
+# ClickHouse's missing nulls affect every table with nested columns, so `as_seen_by` always allows for them.
 NO_NULL_CONTAINERS = Fault(
     "clickhouse",
     "null list, map or struct",
@@ -50,20 +50,26 @@ FAULTS = (
     Fault("clickhouse", "decimal partition of 19 digits or more", "the value is read as a 64-bit number and shifted"),
     Fault("clickhouse", "struct in a map under column mapping", "the struct's fields read as NULL"),
     Fault("clickhouse", "absolute path", "an add.path that is a file URL is not followed"),
-    Fault("clickhouse", "empty partition value", "reads as NULL, as the protocol says; others give the empty string"),
+    Fault(
+        "clickhouse",
+        "empty partition value",
+        "reads as NULL, as the protocol says; other engines give the empty string",
+    ),
     Fault("duckdb", "partition column not first under column mapping", "reads as NULL"),
     Fault("duckdb", "absolute path", "an add.path that is a file URL is not followed"),
-    Fault("duckdb", "empty partition value", "reads as NULL, as the protocol says; others give the empty string"),
+    Fault(
+        "duckdb", "empty partition value", "reads as NULL, as the protocol says; other engines give the empty string"
+    ),
     Fault("polars", "absolute path", "an add.path that is a file URL is not followed"),
-    Fault("polars", "root that URLs encode", "spaces and other letters than ASCII stay encoded in the files' names"),
+    Fault("polars", "root that URLs encode", "spaces and non-ASCII characters stay encoded in file names"),
     Fault("polars", "files outside of Hive directories", "reads partition values from paths; without any, NULL"),
-    Fault("polars", "column mapping", "refused: not supported"),
-    Fault("polars", "binary partition", "refused: not supported"),
+    Fault("polars", "column mapping", "not supported"),
+    Fault("polars", "binary partition", "not supported"),
 )
 
 
 def read(engine: str, path: Path, *, version: int | None = None, spark: SparkSession | None = None) -> pa.Table:
-    """All rows of the table at `path`, newest version or `version`, by that engine's own Delta reader."""
+    """Read all rows of the table at `path`, at the newest version or at `version`, with the engine's Delta reader."""
     if engine == "spark":
         if spark is None:
             raise ValueError("reading by Spark needs the spark_session fixture")
@@ -72,7 +78,7 @@ def read(engine: str, path: Path, *, version: int | None = None, spark: SparkSes
 
 
 def rows(table: pa.Table) -> list[tuple[Any, ...]]:
-    """Sorted rows of plain values, equal when the data is, whichever engine they come from.
+    """Return sorted rows of plain values, which are equal for all engines if the data is equal.
 
     Structs become dicts, maps sorted tuples of pairs, timestamps datetimes in UTC (naive for timestamp_ntz), NaN "NaN".
     """
@@ -87,13 +93,13 @@ def assert_same_rows(
     *,
     spark: SparkSession | None = None,
     version: int | None = None,
-    meets: Collection[str] = (),
+    known_faults: Collection[str] = (),
 ) -> None:
-    """Every engine reads exactly the rows of `expected`.
+    """Assert that every engine reads exactly the rows of `expected`.
 
-    An engine that has a fault which the table `meets` must fail: once it does not, the fault's entry is out of date.
+    An engine with a fault of `known_faults` must fail; otherwise the entry in FAULTS is out of date.
     """
-    unknown = set(meets) - {fault.what for fault in FAULTS}
+    unknown = set(known_faults) - {fault.what for fault in FAULTS}
     if unknown:
         raise ValueError(f"no such fault: {', '.join(sorted(unknown))}")
     problems = []
@@ -101,7 +107,7 @@ def assert_same_rows(
         if engine == "spark" and PLAIN:
             continue
         problem = _difference(engine, path, expected, version, spark)
-        faults = [fault.what for fault in FAULTS if fault.engine == engine and fault.what in meets]
+        faults = [fault.what for fault in FAULTS if fault.engine == engine and fault.what in known_faults]
         if faults and problem is None:
             problems.append(f"{engine} reads all rows: out of date in FAULTS: {', '.join(faults)}")
         elif problem and not faults:
@@ -112,7 +118,7 @@ def assert_same_rows(
 
 
 def as_seen_by(engine: str, table: pa.Table) -> pa.Table:
-    """What the engine can show of a table at best: ClickHouse has no null list, map or struct."""
+    """Return the table as an engine can show it: ClickHouse has no null list, map or struct."""
     if engine != NO_NULL_CONTAINERS.engine:
         return table
     columns = [
@@ -133,12 +139,12 @@ def _difference(
         return f"{engine} cannot read it: {type(error).__name__}: {error}"
     if found.column_names != expected.column_names:
         return f"{engine} reads the columns {found.column_names}, expected {expected.column_names}"
-    want = Counter(map(repr, rows(as_seen_by(engine, expected))))
-    have = Counter(map(repr, rows(found)))
-    if want == have:
+    expected_rows = Counter(map(repr, rows(as_seen_by(engine, expected))))
+    found_rows = Counter(map(repr, rows(found)))
+    if expected_rows == found_rows:
         return None
-    lines = [f"{engine} reads {have.total()} rows, expected {want.total()}"]
-    for title, difference in (("missing", want - have), ("unexpected", have - want)):
+    lines = [f"{engine} reads {found_rows.total()} rows, expected {expected_rows.total()}"]
+    for title, difference in (("missing", expected_rows - found_rows), ("unexpected", found_rows - expected_rows)):
         lines += [f"  {title}: {row}" for row in list(difference.elements())[:_SHOWN]]
         if difference.total() > _SHOWN:
             lines.append(f"  {title}: {difference.total() - _SHOWN} more")
@@ -146,7 +152,7 @@ def _difference(
 
 
 def _delta_rs(path: Path, version: int | None) -> pa.Table:
-    # Not to_pyarrow_table: it refuses deletion vectors and column mapping, or reads mapped columns as NULL.
+    # to_pyarrow_table rejects deletion vectors and column mapping, or reads mapped columns as NULL
     table = deltalake.DeltaTable(path, version=version)
     return pa.table(deltalake.QueryBuilder().register("t", table).execute("SELECT * FROM t").read_all())
 
@@ -165,22 +171,22 @@ def _duckdb(path: Path, version: int | None, where: str = "true") -> pa.Table:
 
 
 def duckdb_where(path: Path, where: str) -> pa.Table:
-    """The rows that DuckDB finds for a condition, which it also skips files by."""
+    """Return the rows that DuckDB finds for a condition, by which it also prunes files."""
     return _duckdb(path, None, where)
 
 
 def _clickhouse(path: Path, version: int | None) -> pa.Table:
     settings = {
-        "optimize_trivial_count_query": 0,  # its shortcut for count(*) ignores deletion vectors
-        "output_format_arrow_string_as_string": 0,  # bytes that are no text would make invalid Arrow
+        "optimize_trivial_count_query": 0,  # the shortcut for count(*) ignores deletion vectors
+        "output_format_arrow_string_as_string": 0,  # bytes that are not UTF-8 would make invalid Arrow strings
         **({} if version is None else {"delta_lake_snapshot_version": version}),
     }
     listed = ", ".join(f"{name} = {value}" for name, value in settings.items())
     query = f"SELECT * FROM deltaLakeLocal({_quoted(str(path.absolute()))}) SETTINGS {listed}"
-    # It reads nothing outside of the current directory.
+    # ClickHouse reads only files below the current directory
     with chdir("/"), closing(chdb.connect(":memory:")) as connection:
         table = pa.ipc.open_file(connection.query(query, "Arrow").bytes()).read_all()
-    # One type, String, stands for text and bytes there, and DateTime64 always has a zone: the log says which is meant.
+    # String stands for text and bytes, and DateTime64 always has a zone: take the types from the log.
     return table.cast(_logged_schema(path, version))
 
 
@@ -204,7 +210,7 @@ def _quoted(text: str) -> str:
 
 
 def _logged_schema(path: Path, version: int | None) -> pa.Schema:
-    """The newest schema at the version, from the commits or a checkpoint."""
+    """Return the schema of a version, from the commits or a checkpoint."""
     for metadata in _logged_metadata(path / "_delta_log", version):
         return pa.schema(deltalake.Schema.from_json(metadata["schemaString"]).to_arrow())
     raise FileNotFoundError(f"no metaData action in the log of {path}")
@@ -243,8 +249,8 @@ def _plain(value: Any, kind: pa.DataType) -> Any:
 
 def _without_null_containers(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_struct(kind):
-        given = value or {}
-        return {field.name: _without_null_containers(given.get(field.name), field.type) for field in kind}
+        fields = value or {}
+        return {field.name: _without_null_containers(fields.get(field.name), field.type) for field in kind}
     if pa.types.is_map(kind):
         return [(key, _without_null_containers(item, kind.item_type)) for key, item in value or ()]
     if _is_list(kind):

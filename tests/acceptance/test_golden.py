@@ -1,6 +1,6 @@
-"""Tables with deletion vectors and change data that other engines wrote: we read the same rows, and the same changes.
+"""Rows and changes of tables that other engines wrote with deletion vectors and a change data feed.
 
-The tables are those of public test suites; DELTASQL_GOLDEN_DIR says where they are. They are no part of this project.
+The tables are taken from public test suites and are not part of this project; DELTASQL_GOLDEN_DIR is their directory.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.golden import GOLDEN, Make, adopted, changes_by_spark
+from tests.golden import GOLDEN, Make, changes_by_spark, replay
 from tests.readers import assert_same_rows, read, rows
 
-pytestmark = pytest.mark.skipif(not GOLDEN.exists(), reason=f"there are no golden tables in {GOLDEN}")
+pytestmark = pytest.mark.skipif(not GOLDEN.exists(), reason=f"no golden tables in {GOLDEN}")
 WITH_VECTORS = [
     "delta-rs/table_with_deletion_logs",
     "kernel-rs-data/cdf-table-with-cdc-and-dvs",
@@ -30,9 +30,9 @@ WITH_VECTORS = [
 @pytest.mark.parametrize("name", WITH_VECTORS)
 def test_deletion_vectors(name: str, make_table: Make, tmp_path: Path, spark_session: SparkSession) -> None:
     golden = GOLDEN / name / "delta"
-    table, ahead = adopted(golden, make_table, tmp_path)
-    theirs = read("duckdb", golden)
-    assert rows(table.arrow()) == rows(table.df().toArrow()) == rows(theirs)
+    table, ahead = replay(golden, make_table, tmp_path)
+    by_duckdb = read("duckdb", golden)
+    assert rows(table.arrow()) == rows(table.df().toArrow()) == rows(by_duckdb)
     expected = [pq.ParquetFile(path).read() for path in (GOLDEN / name / "expected").rglob("*.parquet")]
     if expected:
         assert rows(pa.concat_tables(expected).select(table.arrow().column_names)) == rows(table.arrow())
@@ -51,16 +51,18 @@ def changes_by_delta_rs(path: Path, _: SparkSession) -> pa.Table:
     ("name", "read_changes"),
     [
         ("kernel-rs-data/cdf-table-with-cdc-and-dvs", changes_by_spark),
-        ("delta-rs/cdc_ict_table", changes_by_delta_rs),  # Spark refuses it as too old
+        ("delta-rs/cdc_ict_table", changes_by_delta_rs),  # Spark rejects the table as too old
     ],
 )
 def test_change_data(
     name: str, read_changes: Any, make_table: Make, tmp_path: Path, spark_session: SparkSession
 ) -> None:
     golden = GOLDEN / name / "delta"
-    table, ahead = adopted(golden, make_table, tmp_path)
-    theirs = read_changes(golden, spark_session).to_pylist()
+    table, ahead = replay(golden, make_table, tmp_path)
+    changes = read_changes(golden, spark_session).to_pylist()
     found = table.changes(0).toArrow().to_pylist()
-    told = [{**row, "_commit_version": row["_commit_version"] - ahead, "_commit_timestamp": None} for row in found]
-    given = [{name: row[name] for name in told[0]} | {"_commit_timestamp": None} for row in theirs]
-    assert sorted(map(repr, told)) == sorted(map(repr, given))
+    found_changes = [
+        {**row, "_commit_version": row["_commit_version"] - ahead, "_commit_timestamp": None} for row in found
+    ]
+    expected = [{name: row[name] for name in found_changes[0]} | {"_commit_timestamp": None} for row in changes]
+    assert sorted(map(repr, found_changes)) == sorted(map(repr, expected))

@@ -1,4 +1,4 @@
-"""What deltasql publishes is read by every outside reader, unmodified, with the same rows."""
+"""Every outside reader returns the same rows from a published table."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Make = Callable[..., deltasql.Table]
 
 @pytest.fixture
 def published(make_table: Make, tmp_path: Path) -> Callable[..., deltasql.Table]:
-    """A table with these rows in files of its own, by partition, published with all that it holds."""
+    """Create a table with the given rows, in one file per partition value."""
 
     def make(data: pa.Table, *, partition_by: tuple[str, ...] = (), **options: Any) -> deltasql.Table:
         table = make_table(schema=data.schema, location=str(tmp_path / "t"), partition_by=partition_by, **options)
@@ -38,11 +38,11 @@ def published(make_table: Make, tmp_path: Path) -> Callable[..., deltasql.Table]
 
 
 def append(table: deltasql.Table, data: pa.Table) -> list[str]:
-    """One more version: the rows in Parquet files, one for each partition."""
+    """Add a version with the given rows, in one file per partition value, and return the paths."""
     names, values, version = [], [], table.version
-    for number, (chunk, given) in enumerate(split(data, table.partition_columns)):
-        names.append("/".join([*map(hive, given.items()), f"part-{version}-{number}.parquet"]))
-        values.append(given)
+    for number, (chunk, partition) in enumerate(split(data, table.partition_columns)):
+        names.append("/".join([*map(hive, partition.items()), f"part-{version}-{number}.parquet"]))
+        values.append(partition)
         (Path(table.location) / names[-1]).parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(chunk, Path(table.location) / names[-1])
     table.add_files(names, partition_values=values)
@@ -50,7 +50,7 @@ def append(table: deltasql.Table, data: pa.Table) -> list[str]:
 
 
 def hive(item: tuple[str, str | None]) -> str:
-    """The directory of a partition, as Spark names it."""
+    """Return the directory name of a partition in the format of Spark."""
     escaped = re.sub(r"[\"#%'*/:=?\\{\[\]^\x01-\x1f\x7f]", lambda found: f"%{ord(found[0]):02X}", item[1] or "")
     return f"{item[0]}={escaped if item[1] is not None else '__HIVE_DEFAULT_PARTITION__'}"
 
@@ -66,7 +66,7 @@ def split(data: pa.Table, partition_by: tuple[str, ...]) -> Iterator[tuple[pa.Ta
 
 
 def serialised(value: Any) -> str | None:
-    """A partition value as Delta keeps it."""
+    """Return a partition value in the format of the Delta protocol."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, dt.datetime):
@@ -74,8 +74,8 @@ def serialised(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
-def only_the_checkpoint(lake: deltasql.Lake, table: deltasql.Table) -> None:
-    """Leave of the log what a clean-up leaves: the last version, its checkpoint, and the hint that names it."""
+def keep_only_the_checkpoint(lake: deltasql.Lake, table: deltasql.Table) -> None:
+    """Keep only the last version, its checkpoint and `_last_checkpoint`, like a log cleanup."""
     lake.mirror._checkpoints.write(lake.mirror._find(table.name), table.version)
     for file in (Path(table.location) / "_delta_log").glob("*.json"):
         if int(file.stem) < table.version:
@@ -92,7 +92,7 @@ def test_every_type(
     expected = table_of(columns)
     table = published(expected, properties={"delta.checkpoint.writeStatsAsStruct": "true"})
     assert_same_rows(Path(table.location), expected, spark=spark_session)
-    only_the_checkpoint(lake, table)
+    keep_only_the_checkpoint(lake, table)
     assert_same_rows(Path(table.location), expected, spark=spark_session)
 
 
@@ -100,7 +100,7 @@ def test_every_type(
 def test_partition_values(
     lake: deltasql.Lake, as_struct: str, published: Callable[..., deltasql.Table], spark_session: SparkSession
 ) -> None:
-    """One partition column of each type, with a file for each of its values."""
+    """The table has one partition column of each type, and one file for each value."""
     count = max(len(values) for _, values in PARTITIONS.values())
     columns = {
         name: (kind, [*values, *values[-1:] * (count - len(values))]) for name, (kind, values) in PARTITIONS.items()
@@ -110,7 +110,7 @@ def test_partition_values(
     table = published(expected, partition_by=tuple(columns), properties=properties)
     if as_struct == "false":
         assert_same_rows(Path(table.location), expected, spark=spark_session)
-    only_the_checkpoint(lake, table)
+    keep_only_the_checkpoint(lake, table)
     assert_same_rows(Path(table.location), expected, spark=spark_session)
 
 
@@ -138,7 +138,7 @@ def test_files_skipped_by_the_partition_values_of_a_checkpoint(
     for number, name in enumerate(names):
         pq.write_table(pa.table({"id": pa.array([number], pa.int64())}), Path(table.location) / name)
     table.add_files(names, partition_values=[{"p": text} for text in texts])
-    only_the_checkpoint(lake, table)
+    keep_only_the_checkpoint(lake, table)
     assert sorted(duckdb_where(Path(table.location), where)["id"].to_pylist()) == expected
 
 
@@ -156,7 +156,7 @@ def test_spark_skips_files_by_the_statistics_of_a_checkpoint(
     table = published(whole.slice(0, 1), properties=properties)
     for row in (1, 2):
         append(table, whole.slice(row, 1))
-    only_the_checkpoint(lake, table)
+    keep_only_the_checkpoint(lake, table)
     frame = spark_session.read.format("delta").load(table.location)
     for name in whole.column_names:
         for value in (whole[name][0].as_py(), whole[name][1].as_py()):
@@ -176,10 +176,10 @@ def test_partition_directories_of_any_name(make_table: Make, tmp_path: Path, spa
         folder.mkdir()
         pq.write_table(chunk, folder / f"part {number}+é.parquet")
         paths.append(str((folder / f"part {number}+é.parquet").relative_to(table.location)))
-    given = [values for _, values in split(expected, ("p",))]
-    table.add_files(paths, partition_values=given)
-    meets = ["files outside of Hive directories"]
-    assert_same_rows(Path(table.location), expected, spark=spark_session, meets=meets)
+    partition_values = [values for _, values in split(expected, ("p",))]
+    table.add_files(paths, partition_values=partition_values)
+    known_faults = ["files outside of Hive directories"]
+    assert_same_rows(Path(table.location), expected, spark=spark_session, known_faults=known_faults)
 
 
 def test_a_table_without_rows(make_table: Make, tmp_path: Path, spark_session: SparkSession) -> None:
@@ -234,15 +234,15 @@ def test_spark_reads_commit_timestamps(published: Callable[..., deltasql.Table],
     table = published(data, properties={"delta.enableInCommitTimestamps": "true"})
     append(table, data)
     history = {row.version: row for row in spark_session.sql(f"DESCRIBE HISTORY delta.`{table.location}`").collect()}
-    ours = {entry.version: entry for entry in table.history()}
-    assert history.keys() == ours.keys()
+    entries = {entry.version: entry for entry in table.history()}
+    assert history.keys() == entries.keys()
     for version, row in history.items():
-        assert row.timestamp.timestamp() == int(ours[version].timestamp.timestamp() * 1000) / 1000
-        assert row.operation == ours[version].operation
+        assert row.timestamp.timestamp() == int(entries[version].timestamp.timestamp() * 1000) / 1000
+        assert row.operation == entries[version].operation
 
 
 class TestFence:
-    def test_with_the_fence_readers_read_and_writers_refuse(
+    def test_with_the_fence_readers_read_and_writers_fail(
         self, published: Callable[..., deltasql.Table], spark_session: SparkSession
     ) -> None:
         data = pa.table({"id": pa.array([1, 2], pa.int64())})
@@ -267,13 +267,13 @@ class TestFence:
         assert "delta-rs" in (status.error or "")
         first = json.loads((Path(table.location) / f"_delta_log/{2:020d}.json").read_text().splitlines()[0])
         assert "delta-rs" in first["commitInfo"]["engineInfo"]
-        lake.drop_table(table.name)  # or it would be tried again for ever
+        lake.drop_table(table.name)  # stops further retries
 
 
 def test_delta_rs_continues_where_deltasql_stopped(
     lake: deltasql.Lake, published: Callable[..., deltasql.Table], spark_session: SparkSession
 ) -> None:
-    """No lock-in: take the table out of the lake, and it is a Delta table like any other."""
+    """A table dropped from the lake is an ordinary Delta table."""
     data = pa.table({"id": pa.array([1], pa.int64())})
     table = published(data)
     location = Path(table.location)
@@ -284,11 +284,11 @@ def test_delta_rs_continues_where_deltasql_stopped(
 
 
 FEATURES = {
-    "times without a zone": ("at TIMESTAMP_NTZ", {}),
+    "timestampNtz": ("at TIMESTAMP_NTZ", {}),
     "defaults": ("n INT DEFAULT 5", {}),
     "generated": ("twice BIGINT GENERATED ALWAYS AS (id * 2)", {}),
     "vectors": ("n INT", {"delta.enableDeletionVectors": "true"}),
-    "times of commits": ("n INT", {"delta.enableInCommitTimestamps": "true"}),
+    "commit timestamps": ("n INT", {"delta.enableInCommitTimestamps": "true"}),
     "feed": ("n INT", {"delta.enableChangeDataFeed": "true"}),
     "fence": ("n INT", {"delta.deltasql.fence": "true"}),
 }
@@ -296,7 +296,7 @@ FEATURES = {
 
 @pytest.mark.parametrize("feature", FEATURES)
 def test_not_null_columns(make_table: Make, spark_session: SparkSession, feature: str) -> None:
-    """A protocol that lists features must list what such columns need, whatever else brought it about."""
+    """A protocol with a list of features includes those of NOT NULL columns, for every reason of the list."""
     column, properties = FEATURES[feature]
     table = make_table(schema=f"id BIGINT NOT NULL, s STRUCT<x: BIGINT NOT NULL>, {column}", properties=properties)
     table.append(pa.table({"id": [1, 2], "s": [{"x": 1}, {"x": 2}]}))

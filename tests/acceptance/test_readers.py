@@ -1,4 +1,4 @@
-"""The comparison of outside readers detects differences; in long runs, the readers agree on tables of delta-rs and Spark."""
+"""`assert_same_rows` detects differences; in long runs, all readers agree on tables of delta-rs and Spark."""
 
 from __future__ import annotations
 
@@ -124,9 +124,9 @@ def test_faults_are_not_assumed(tmp_path: Path) -> None:
     expected = pa.table({"id": pa.array([1], pa.int64())})
     write_deltalake(tmp_path, expected)
     with pytest.raises(AssertionError, match="polars reads all rows: out of date in FAULTS: column mapping"):
-        assert_same_rows(tmp_path, expected, engines=["polars"], meets=["column mapping"])
+        assert_same_rows(tmp_path, expected, engines=["polars"], known_faults=["column mapping"])
     with pytest.raises(ValueError, match="no such fault: bad weather"):
-        assert_same_rows(tmp_path, expected, engines=["polars"], meets=["bad weather"])
+        assert_same_rows(tmp_path, expected, engines=["polars"], known_faults=["bad weather"])
     with pytest.raises(ValueError, match="spark_session"):
         assert_same_rows(tmp_path, expected, engines=["spark"])
 
@@ -194,7 +194,7 @@ def with_mapped_partition(path: Path, spark: SparkSession) -> pa.Table:
     return pa.table({"id": pa.array([0], pa.int32()), "p": ["a"]})
 
 
-# Each writes a table that meets the fault; it may meet others.
+# Each function writes a table that shows the fault, and possibly the faults of the list.
 FAULTY: dict[str, tuple[Callable[[Path, SparkSession], pa.Table], list[str]]] = {
     "decimal partition of 19 digits or more": (with_wide_decimals, []),
     "struct in a map under column mapping": (with_mapped_struct_in_map, ["column mapping"]),
@@ -212,16 +212,16 @@ FAULTY: dict[str, tuple[Callable[[Path, SparkSession], pa.Table], list[str]]] = 
 def test_known_faults_are_still_there(what: str, tmp_path: Path, spark_session: SparkSession) -> None:
     write, others = FAULTY[what]
     expected = write(tmp_path, spark_session)
-    assert_same_rows(tmp_path, expected, spark=spark_session, meets=[what, *others])
+    assert_same_rows(tmp_path, expected, spark=spark_session, known_faults=[what, *others])
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["a b", "ä", "it's"])
-def test_odd_roots(name: str, tmp_path: Path, spark_session: SparkSession) -> None:
+def test_special_characters_in_the_root(name: str, tmp_path: Path, spark_session: SparkSession) -> None:
     expected = partitioned(*PARTITIONS["text"])
     write_deltalake(tmp_path / name, expected, partition_by=["p"])
-    meets = [ENCODED_ROOT] if name != "it's" else []
-    assert_same_rows(tmp_path / name, expected, spark=spark_session, meets=meets)
+    known_faults = [ENCODED_ROOT] if name != "it's" else []
+    assert_same_rows(tmp_path / name, expected, spark=spark_session, known_faults=known_faults)
 
 
 def test_clickhouse_still_has_no_null_containers(tmp_path: Path) -> None:
@@ -241,8 +241,8 @@ def test_jars_are_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     jar = jars.Jar("delta", "g:a:1", 3, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad")
     answers = [b"abd", b"abd", b"abc"]
 
-    def resolve(wanted: list[jars.Jar], folder: Path) -> None:
-        assert wanted == [jar]
+    def resolve(missing: list[jars.Jar], folder: Path) -> None:
+        assert missing == [jar]
         (folder / "jars").mkdir()
         (folder / "jars" / "g_a-1.jar").write_bytes(answers.pop(0))
 

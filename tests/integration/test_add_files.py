@@ -1,4 +1,4 @@
-"""Registering Parquet files by their footers."""
+"""`add_files` registers existing Parquet files in a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows without Spark: exactly those of a snapshot, in the table's columns and types, from any place and any writer."""
+"""Reading rows with Arrow, without Spark: snapshots, column types, partitions, storage locations, errors."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ UTC = pa.timestamp("us", "UTC")
 NTZ = pa.timestamp("us")
 
 
-def changed(table: deltasql.Table, schema: str) -> None:
-    """Commit another schema."""
+def change_schema(table: deltasql.Table, schema: str) -> None:
+    """Commit a new schema."""
     metadata = table.state().metadata
     assert metadata is not None
     with table.lake.begin() as tx:
@@ -73,8 +73,8 @@ class TestTypes:
         table = make_table(schema=expected.schema)
         write(table, expected)
         write(table, expected.slice(1))
-        theirs = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(table.location))
-        assert rows(table.arrow()) == rows(pa.table(theirs.execute("SELECT * FROM t").read_all()))
+        delta_rs = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(table.location))
+        assert rows(table.arrow()) == rows(pa.table(delta_rs.execute("SELECT * FROM t").read_all()))
 
     @pytest.mark.parametrize(
         ("stored", "type"),
@@ -153,7 +153,7 @@ class TestTypes:
             table.arrow()
 
     def test_times(self, make_table: Make) -> None:
-        """INT96, milliseconds, whole nanoseconds and other zones are the same instants."""
+        """INT96, milliseconds, nanoseconds that are whole microseconds, and other time zones give the same instants."""
         table = make_table(schema="at TIMESTAMP, deep ARRAY<TIMESTAMP>")
         moment = dt.datetime(2024, 2, 29, 1, 2, 3, 456000)
         for kind, options in [
@@ -172,7 +172,7 @@ class TestTypes:
         assert found["deep"].to_pylist() == [[moment.replace(tzinfo=dt.UTC)]] * 5
 
     def test_far_times_in_int96(self, make_table: Make) -> None:
-        """Nanoseconds since 1970 would not hold them."""
+        """The values are outside the range of nanoseconds since 1970."""
         table = make_table(schema="at TIMESTAMP")
         far = [dt.datetime(1, 1, 1, tzinfo=dt.UTC), dt.datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=dt.UTC)]
         array = pa.array(far, UTC).cast(NTZ)
@@ -225,7 +225,9 @@ class TestColumns:
         empty = {"id": 2, "pair": None, "many": None, "m": None}
         write(table, pa.Table.from_pylist([old, empty], table.schema))
         longer = "STRUCT<y: STRING, x: INT, z: ARRAY<DATE>>"
-        changed(table, f"new DATE, id BIGINT, pair {longer}, many ARRAY<{longer}>, m MAP<STRING, {longer}>, s {longer}")
+        change_schema(
+            table, f"new DATE, id BIGINT, pair {longer}, many ARRAY<{longer}>, m MAP<STRING, {longer}>, s {longer}"
+        )
         found = table.arrow()
         found.validate(full=True)
         assert found.schema.equals(table.schema)
@@ -241,7 +243,7 @@ class TestColumns:
     def test_a_file_with_none_of_the_columns(self, make_table: Make) -> None:
         table = make_table(schema="id BIGINT, p INT", partition_by=["p"])
         write(table, ids(*range(1000)), values={"p": "7"}, row_group_size=300)
-        changed(table, "id BIGINT, p INT, later STRING")
+        change_schema(table, "id BIGINT, p INT, later STRING")
         assert table.arrow(columns=["p", "later"]).to_pylist() == [{"p": 7, "later": None}] * 1000
         assert table.arrow(columns=["p"], where="later IS NULL AND p > 6").num_rows == 1000
         assert table.arrow(columns=["p"], where="p = 6").num_rows == 0
@@ -270,9 +272,9 @@ class TestColumns:
             make_table().arrow(columns=columns)
 
     def test_fields_that_are_not_nullable(self, make_table: Make) -> None:
-        """Writers mark fields as nullable that the table has as NOT NULL, and the other way round."""
+        """Nullability of the file's fields does not have to match the schema of the table."""
         table = make_table(schema="id BIGINT NOT NULL, s STRUCT<x: INT NOT NULL>, l ARRAY<STRUCT<x: INT>>")
-        changed(table, "id BIGINT NOT NULL, s STRUCT<x: INT NOT NULL>, l ARRAY<STRUCT<x: INT NOT NULL>>")
+        change_schema(table, "id BIGINT NOT NULL, s STRUCT<x: INT NOT NULL>, l ARRAY<STRUCT<x: INT NOT NULL>>")
         loose = pa.schema(
             [("id", pa.int64()), ("s", pa.struct([("x", pa.int32())])), ("l", pa.list_(pa.struct([("x", pa.int32())])))]
         )
@@ -289,7 +291,7 @@ PLAIN = dt.datetime(2024, 2, 29, 1, 2, 3)
 class TestPartitions:
     @pytest.mark.parametrize("name", PARTITIONS)
     def test_as_delta_rs_writes_them(self, name: str, make_table: Make, tmp_path: Path) -> None:
-        """The values are in the log; here the paths say something else."""
+        """Partition values are read from the log, not from the paths."""
         expected = partitioned(*PARTITIONS[name])
         deltalake.write_deltalake(tmp_path / "theirs", expected, partition_by=["p"])
         table = make_table(schema=expected.schema, location=str(tmp_path / "ours"), partition_by=["p"])
@@ -350,7 +352,7 @@ class TestPartitions:
             table.arrow()
 
     def test_a_file_that_holds_its_partition_column(self, make_table: Make) -> None:
-        """Some writers leave it in; the log counts."""
+        """The partition value of the log is used, not the column of the file, which some writers keep."""
         table = make_table(schema="id BIGINT, p INT", partition_by=["p"])
         write(table, pa.table({"p": pa.array([9], pa.int32()), "id": [1]}), values={"p": "7"})
         assert table.arrow().to_pylist() == [{"id": 1, "p": 7}]
@@ -387,7 +389,7 @@ class TestSnapshots:
     def test_the_schema_of_that_version(self, make_table: Make) -> None:
         table = make_table(schema="id BIGINT")
         write(table, ids(1))
-        changed(table, "id BIGINT, new STRING")
+        change_schema(table, "id BIGINT, new STRING")
         write(table, pa.table({"id": [2], "new": ["x"]}))
         assert table.arrow(version=1).to_pylist() == [{"id": 1}]
         assert table.arrow().sort_by("id").to_pylist() == [{"id": 1, "new": None}, {"id": 2, "new": "x"}]
@@ -431,11 +433,11 @@ class TestSnapshots:
         assert seen(table.arrow()) == [1]
 
 
-PLACES = ["local", "memory", "s3", *(["azure"] if os.environ.get("TEST_AZURITE") else [])]
+LOCATIONS = ["local", "memory", "s3", *(["azure"] if os.environ.get("TEST_AZURITE") else [])]
 
 
-class TestPlaces:
-    @pytest.fixture(params=PLACES)
+class TestLocations:
+    @pytest.fixture(params=LOCATIONS)
     def table(
         self, request: pytest.FixtureRequest, embedded_lake: deltasql.Lake, tmp_path: Path, namespace: str
     ) -> Iterator[deltasql.Table]:
@@ -454,7 +456,7 @@ class TestPlaces:
         with deltasql.connect(embedded_lake.dsn, config=config, storage_options=options) as lake:
             yield lake.create_table(f"{namespace}.t", "id BIGINT, p STRING", location=location, partition_by=["p"])
 
-    def test_odd_names(self, table: deltasql.Table) -> None:
+    def test_special_characters_in_paths(self, table: deltasql.Table) -> None:
         names = [
             "a b.parquet",
             "p=a%3Ab/ü+&.parquet",
@@ -506,9 +508,9 @@ def test_a_store_that_cannot_be_reached_is_named(embedded_lake: deltasql.Lake, s
     assert s3.secret not in str(caught.value)
 
 
-class TestRefusals:
+class TestTableFeatures:
     def test_deletion_vectors(self, make_table: Make, lake: deltasql.Lake) -> None:
-        """Of a file whose rows are read in parts, and with those that a predicate leaves."""
+        """A deletion vector applies to a file that is read in several row groups, also with a predicate."""
         table = make_table(schema="id BIGINT", properties={"delta.enableDeletionVectors": "true"})
         write(table, ids(1))
         put(table, "with vector.parquet", ids(*range(100, 130)), row_group_size=7)
@@ -525,7 +527,7 @@ class TestRefusals:
         assert seen(table.arrow(where="id = 1")) == [1]
 
     def test_an_unknown_reader_feature(self, make_table: Make, lake: deltasql.Lake) -> None:
-        """Only a later release could have committed it."""
+        """Only a later release of deltasql could commit such a protocol."""
         table = make_table(schema="id BIGINT", properties={"delta.feature.v2Checkpoint": "supported"})
         write(table, ids(1))
         assert table.arrow().num_rows == 1

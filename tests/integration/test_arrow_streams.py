@@ -1,4 +1,4 @@
-"""Streams hold few rows at a time, can be left in the middle, and feed Polars and DuckDB."""
+"""Streams of batches hold few rows in memory, may be closed early, and feed Polars and DuckDB."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 class TestStreams:
     def test_memory_is_bounded(self, make_table: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-        """80 MB of rows, of which a consumer that does not hurry has a tenth in memory."""
+        """A slow consumer of 80 MB of rows holds less than 16 MiB in memory."""
         table = make_table(schema="id BIGINT")
         many_files(table, 20, 500_000)
         monkeypatch.setattr(scan, "_ROOM", 1 << 20)
@@ -56,7 +56,7 @@ class TestStreams:
         assert total == 10_000_000
         assert peak < 16 << 20
 
-    def test_wide_rows_come_in_small_batches(self, make_table: Make) -> None:
+    def test_wide_rows_are_split_into_small_batches(self, make_table: Make) -> None:
         table = make_table(schema="text STRING")
         texts = [f"{n:06}" * 5000 for n in range(2000)]
         write(table, pa.table({"text": texts}), use_dictionary=False, compression="none")
@@ -82,7 +82,7 @@ class TestStreams:
                 "1000000\n",
             ),
         ],
-        ids=["in the middle of a stream", "before other threads"],
+        ids=["during a stream", "before other threads"],
     )
     def test_the_main_thread_may_exit_first(
         self, make_table: Make, lake: deltasql.Lake, reading: str, printed: str
@@ -120,7 +120,7 @@ class TestStreams:
         assert found == [60_000] * 6
 
     def test_large_files_are_read_in_parts(self, make_table: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Whatever the size of the parts, and whatever the log says of the file's size, each row comes once."""
+        """Each row is returned once, with every size of the parts."""
         table = make_table(schema="id BIGINT")
         data = pa.table({"id": pa.array(range(100_000), pa.int64())})
         write(table, data, row_group_size=5000)
@@ -188,7 +188,7 @@ class TestDuckDB:
         wait_for(lambda: not readers())
 
     def test_nan_is_the_largest(self, make_table: Make) -> None:
-        """DuckDB says so, and leaves filters to Arrow, which does not."""
+        """DuckDB treats NaN as the largest number, but pushes filters down to Arrow, which does not."""
         table = make_table("t", schema="id BIGINT, d DOUBLE, f FLOAT, s STRUCT<d: DOUBLE, t: STRUCT<f: FLOAT>>")
         values = [1.0, math.nan, None, -0.0]
         found = [{"id": n, "d": x, "f": x, "s": {"d": x, "t": {"f": x}}} for n, x in enumerate(values)]
@@ -214,7 +214,7 @@ class TestDuckDB:
                     ), query
 
     def test_only_the_columns_of_the_query_are_read(self, make_table: Make) -> None:
-        """A column that does not fit is no obstacle until a query asks for it."""
+        """A column with a wrong type fails only the queries that read it."""
         table = make_table("t", schema="id BIGINT, broken BIGINT")
         write(table, pa.table({"id": [1], "broken": ["text"]}))
         with duckdb.connect() as connection:

@@ -1,4 +1,4 @@
-"""Predicates without Spark: files and row groups that cannot hold a match are not read, and only matches come out."""
+"""Predicates without Spark: files and row groups without a match are not read, and only matching rows are returned."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def seen(table: pa.Table, column: str = "id") -> list[Any]:
     return sorted(table[column].to_pylist())
 
 
-def spoil(path: Path, group: int) -> None:
-    """Make one row group unreadable; the footer stays as it is."""
+def corrupt(path: Path, group: int) -> None:
+    """Overwrite one row group with random bytes; the footer stays intact."""
     metadata = pq.ParquetFile(path).metadata
     chunk = metadata.row_group(group).column(0)
     start = chunk.dictionary_page_offset or chunk.data_page_offset
@@ -38,7 +38,7 @@ def spoil(path: Path, group: int) -> None:
 
 class TestPruning:
     def test_files_are_pruned_by_the_log(self, make_table: Make, tmp_path: Path) -> None:
-        """What is not read may as well be broken."""
+        """A pruned file is not read: a read fails only when it needs the broken file."""
         table = make_table(schema="id BIGINT, day DATE", location=str(tmp_path), partition_by=["day"])
         for number in (1, 2, 3):
             (tmp_path / f"day=2026-01-0{number}").mkdir()
@@ -85,7 +85,7 @@ class TestPruning:
         )
         table = make_table(schema=data.schema, location=str(tmp_path))
         path = write(table, data, row_group_size=2)
-        spoil(tmp_path / path, 0)
+        corrupt(tmp_path / path, 0)
         day = {pa.date32(): 1}.get(type, 0)
         for number, row in ((3, 2), (4, 3)):
             condition = where.format(values[number - 1] if type == pa.string() else number + day)
@@ -98,12 +98,12 @@ class TestPruning:
         table = make_table(schema="id BIGINT, d DOUBLE", location=str(tmp_path))
         data = pa.table({"id": pa.array([None, None, 1, 2], pa.int64()), "d": [1.0, 2.0, None, None]})
         path = write(table, data, row_group_size=2)
-        spoil(tmp_path / path, 0)
+        corrupt(tmp_path / path, 0)
         assert table.arrow(where="id IS NOT NULL").num_rows == 2
         assert table.arrow(where="d IS NULL").num_rows == 2
 
     def test_nan_is_not_pruned(self, make_table: Make) -> None:
-        """The footer says that all values are 1.0, and the statistics of the log may say nothing else."""
+        """The bounds in the footer ignore NaN."""
         table = make_table(schema="id BIGINT, d DOUBLE, f FLOAT, s STRUCT<d: DOUBLE>")
         d = pa.array([1.0, math.nan])
         data = pa.table({"id": [1, 2], "d": d, "f": d.cast(pa.float32()), "s": pa.StructArray.from_arrays([d], ["d"])})
@@ -125,7 +125,7 @@ class TestPruning:
         assert seen(table.arrow(where="at < '1970-01-01T00:00:00Z'")) == [1]
 
     def test_narrower_files(self, make_table: Make) -> None:
-        """Bounds of the file's type decide on literals of the table's."""
+        """The file has narrower types than the table, and literals are outside their range."""
         table = make_table(schema="id BIGINT, x BIGINT, p DECIMAL(12, 2)")
         data = pa.table({"id": [1, 2], "x": pa.array([1, 2], pa.int8()), "p": pa.array([1, 2], pa.decimal128(5, 1))})
         write(table, data, row_group_size=1)
@@ -148,7 +148,7 @@ class TestRows:
         assert seen(table.arrow(where="FALSE")) == seen(table.arrow(where="NULL")) == []
         assert table.arrow(where="FALSE").schema == table.schema
 
-    def test_nested_columns_come_through(self, make_table: Make) -> None:
+    def test_nested_columns_are_filtered(self, make_table: Make) -> None:
         table = make_table(schema="id BIGINT, l ARRAY<STRUCT<x: INT>>, m MAP<STRING, INT>, s STRUCT<x: INT>")
         rows = [
             {"id": n, "l": [{"x": n}] * n, "m": [("k", n)] if n % 2 else None, "s": {"x": n} if n % 3 else None}
@@ -160,17 +160,17 @@ class TestRows:
         assert found.to_pylist() == [row for row in rows if row["s"] and row["id"] > 10 and row["id"] != 20]
 
     @pytest.mark.parametrize(
-        ("where", "says"),
+        ("where", "message"),
         [
             ("at >= '2026-01-01'", "`?at`? >= '2026-01-01'.*time zone"),
             ("id = 1 AND abs(id) = 1", r"ABS\(id\) = 1"),
             ("id = 1 OR t LIKE '%x'", "t LIKE '%x'"),
         ],
     )
-    def test_conditions_that_need_spark_are_rejected(self, make_table: Make, where: str, says: str) -> None:
+    def test_conditions_that_need_spark_are_rejected(self, make_table: Make, where: str, message: str) -> None:
         table = make_table(schema="id BIGINT, at TIMESTAMP, t STRING")
         with pytest.raises(
-            deltasql.UnsupportedFeature, match=rf"table {table.name}: .*{says}.*t\.df\(where=…\)"
+            deltasql.UnsupportedFeature, match=rf"table {table.name}: .*{message}.*t\.df\(where=…\)"
         ) as caught:
             table.arrow(where=where)
         assert caught.value.table == table.name

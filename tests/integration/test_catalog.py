@@ -1,4 +1,4 @@
-"""The lake's catalogue: creating, opening, listing and dropping tables."""
+"""Creating, opening, listing and dropping tables."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class TestCreate:
         assert sum(isinstance(o, deltasql.Table) for o in outcomes) == 5
 
     def test_feature_switches_in_any_case(self, make_table: Make) -> None:
-        """As Spark reads them: what it takes for on must be on here."""
+        """Feature switches are case-insensitive, as in Spark."""
         on = {"delta.enableInCommitTimestamps": "TRUE", "delta.deltasql.fence": "True", "delta.appendOnly": "tRuE"}
         table = make_table(properties=on)
         assert set(table.protocol.writer_features or ()) >= {"inCommitTimestamp", "deltasqlFence", "appendOnly"}
@@ -110,7 +110,7 @@ class TestCreate:
         assert "inCommitTimestamp" in json.loads(first)["commitInfo"]
 
     def test_property_names_in_any_case(self, lake: deltasql.Lake, make_table: Make) -> None:
-        """One that was kept as it is would mean nothing to anybody."""
+        """Property names get their canonical case."""
         table = make_table(properties={"delta.checkpointinterval": "2", "DELTA.deltasql.Fence": "true", "Own": "kept"})
         assert table.properties == {"delta.checkpointInterval": "2", "delta.deltasql.fence": "true", "Own": "kept"}
         assert "deltasqlFence" in (table.protocol.writer_features or ())

@@ -1,4 +1,4 @@
-"""The change data feed: what versions did to rows, by our reader and by Delta's own."""
+"""The change data feed, compared with the reader of Delta's Spark."""
 
 from __future__ import annotations
 
@@ -30,61 +30,61 @@ def numbers(start: int, count: int, n: int = 0) -> pa.Table:
 
 @pytest.fixture(params=LAYOUTS)
 def table(request: pytest.FixtureRequest, make_table: Make) -> deltasql.Table:
-    """One file of 50 rows in version 1."""
+    """A table with one file of 50 rows in version 1."""
     table = make_table(schema="id BIGINT, part STRING, n INT", properties=LAYOUTS[request.param])
     table.append(numbers(0, 50))
     return table
 
 
-def told(frame: Any) -> list[tuple[Any, ...]]:
+def change_rows(frame: Any) -> list[tuple[Any, ...]]:
     columns = ["_commit_version", "_change_type", "id", "n"]
     return sorted(tuple(row) for row in frame.select(*columns).collect())
 
 
-def has_files_of_changes(table: deltasql.Table, version: int | None = None) -> bool:
+def has_change_files(table: deltasql.Table, version: int | None = None) -> bool:
     state = table.state()
     at = table.version if version is None else version
     return bool(table.lake.store.commits(state, [at])[at].cdc)
 
 
-def assert_told_alike(table: deltasql.Table, spark: SparkSession, first: int = 0) -> None:
-    """Delta's own reader tells the same."""
+def assert_same_as_delta(table: deltasql.Table, spark: SparkSession, first: int = 0) -> None:
+    """Assert that Delta's Spark reads the same changes."""
     if PLAIN:
         return
     reader = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", first)
-    assert told(table.changes(first)) == told(reader.load(str(table.location)))
+    assert change_rows(table.changes(first)) == change_rows(reader.load(str(table.location)))
 
 
 def test_each_statement(table: deltasql.Table, lake: deltasql.Lake, spark_session: SparkSession) -> None:
-    assert not has_files_of_changes(table), "files tell of rows that are merely added"
+    assert not has_change_files(table), "appends need no change files"
     table.update({"n": "n + 1"}, where="id IN (3, 4)")
-    assert has_files_of_changes(table)
+    assert has_change_files(table)
     before_and_after = [(k, i, n) for k, n in (("update_postimage", 1), ("update_preimage", 0)) for i in (3, 4)]
-    assert told(table.changes(2)) == [(2, *rest) for rest in before_and_after]
+    assert change_rows(table.changes(2)) == [(2, *rest) for rest in before_and_after]
     table.delete(where="id = 5")
-    assert has_files_of_changes(table)
-    assert told(table.changes(3)) == [(3, "delete", 5, 0)]
+    assert has_change_files(table)
+    assert change_rows(table.changes(3)) == [(3, "delete", 5, 0)]
     lake.sql(
         f"MERGE INTO {table.name} t USING (VALUES (3, 7), (6, 8), (100, 9)) AS s(id, n) ON t.id = s.id "
         "WHEN MATCHED AND s.n = 7 THEN DELETE WHEN MATCHED THEN UPDATE SET n = s.n "
         "WHEN NOT MATCHED THEN INSERT (id, part, n) VALUES (s.id, 'new', s.n)"
     )
-    assert told(table.changes(4, 4)) == [
+    assert change_rows(table.changes(4, 4)) == [
         (4, "delete", 3, 1),
         (4, "insert", 100, 9),
         (4, "update_postimage", 6, 8),
         (4, "update_preimage", 6, 0),
     ]
     lake.sql(f"INSERT INTO {table.name} VALUES (200, 'x', 1)")
-    assert not has_files_of_changes(table)
-    assert told(table.changes(5)) == [(5, "insert", 200, 1)]
+    assert not has_change_files(table)
+    assert change_rows(table.changes(5)) == [(5, "insert", 200, 1)]
     table.update({"n": "n"})
-    assert len(told(table.changes(6))) == 2 * table.arrow().num_rows
+    assert len(change_rows(table.changes(6))) == 2 * table.arrow().num_rows
     table.optimize()
     table.delete()
-    assert not has_files_of_changes(table), "files tell of rows that go with them"
-    assert {kind for _, kind, _, _ in told(table.changes(table.version))} == {"delete"}
-    assert_told_alike(table, spark_session)
+    assert not has_change_files(table), "removed files need no change files"
+    assert {kind for _, kind, _, _ in change_rows(table.changes(table.version))} == {"delete"}
+    assert_same_as_delta(table, spark_session)
     times = {row["_commit_version"]: row["_commit_timestamp"] for row in table.changes(0).collect()}
     assert sorted(times, key=times.__getitem__) == sorted(times)
     assert_changes_lead_to_each_version(table)
@@ -97,8 +97,8 @@ def test_partitions(make_table: Make, spark_session: SparkSession, layout: str) 
     table.update({"part": "'ä=ö'", "n": "7"}, where="id < 2")
     table.delete(where="id = 10")
     table.delete(where="part = 'p1'")
-    assert not has_files_of_changes(table)
-    assert_told_alike(table, spark_session)
+    assert not has_change_files(table)
+    assert_same_as_delta(table, spark_session)
     rows = table.changes(2, 2).select("id", "part", "_change_type").collect()
     assert {(r["id"], r["part"]) for r in rows if r["_change_type"] == "update_postimage"} == {(0, "ä=ö"), (1, "ä=ö")}
     assert_changes_lead_to_each_version(table)
@@ -108,15 +108,15 @@ def test_partitions(make_table: Make, spark_session: SparkSession, layout: str) 
 def test_overwrites(table: deltasql.Table, spark_session: SparkSession, by_spark: bool) -> None:
     new = numbers(3, 1, n=9)
     table.overwrite(spark_session.createDataFrame(new) if by_spark else new, where="id BETWEEN 2 AND 4")
-    assert told(table.changes(2)) == [
+    assert change_rows(table.changes(2)) == [
         (2, "delete", 2, 0),
         (2, "delete", 3, 0),
         (2, "delete", 4, 0),
         (2, "insert", 3, 9),
     ]
     table.overwrite(numbers(0, 2))
-    assert len(told(table.changes(3))) == 48 + 2
-    assert_told_alike(table, spark_session)
+    assert len(change_rows(table.changes(3))) == 48 + 2
+    assert_same_as_delta(table, spark_session)
     assert_changes_lead_to_each_version(table)
 
 
@@ -130,10 +130,10 @@ class TestTransactions:
             tx.write(table, numbers(200, 1))
             tx.delete(table, where="id = 101")
         assert table.version == 2
-        counts = Counter((kind, i) for _, kind, i, _ in told(table.changes(2)))
+        counts = Counter((kind, i) for _, kind, i, _ in change_rows(table.changes(2)))
         assert counts[("insert", 200)] == counts[("insert", 100)] == counts[("delete", 101)] == 1
         assert counts[("update_preimage", 1)] == 1
-        assert_told_alike(table, spark_session)
+        assert_same_as_delta(table, spark_session)
         assert_changes_lead_to_each_version(table)
 
     def test_files_staged_by_hand(self, table: deltasql.Table, lake: deltasql.Lake) -> None:
@@ -145,7 +145,7 @@ class TestTransactions:
             tx.stage(table, adds[:1])
             tx.update(table, {"n": "1"}, where="id = 1")
             tx.stage(table, adds[1:])
-        inserted = [i for _, kind, i, _ in told(table.changes(2)) if kind == "insert"]
+        inserted = [i for _, kind, i, _ in change_rows(table.changes(2)) if kind == "insert"]
         assert inserted == [100, 101, 102, 200, 201, 202]
         assert_changes_lead_to_each_version(table)
 
@@ -176,7 +176,7 @@ def test_generated_columns_and_a_new_column(make_table: Make, spark_session: Spa
     assert rows == {("update_preimage", 1, 2), ("update_postimage", 11, 22)}
     table.append(pa.table({"id": [3], "n": pa.array([0], pa.int32()), "more": ["x"]}), merge_schema=True)
     assert {r["more"] for r in table.changes(1).collect()} == {None, "x"}
-    assert_told_alike(table, spark_session, 1)
+    assert_same_as_delta(table, spark_session, 1)
 
 
 def test_rejected_requests(make_table: Make, lake: deltasql.Lake) -> None:
@@ -186,7 +186,7 @@ def test_rejected_requests(make_table: Make, lake: deltasql.Lake) -> None:
         table.changes(0)
     lake.sql(f"ALTER TABLE {table.name} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')")
     table.append(numbers(2, 1))
-    assert told(table.changes(2)) == [(3, "insert", 2, 0)]
+    assert change_rows(table.changes(2)) == [(3, "insert", 2, 0)]
     with pytest.raises(deltasql.UnsupportedFeature, match="version 1 were not recorded"):
         table.changes(1)
     with pytest.raises(deltasql.ValidationError, match="no version 9"):
@@ -199,7 +199,7 @@ def test_rejected_requests(make_table: Make, lake: deltasql.Lake) -> None:
 
 
 def test_changes_of_removed_versions_are_rejected(make_table: Make, lake: deltasql.Lake) -> None:
-    """Of files that may be gone it is looked whether they are."""
+    """The version is rejected if one of its files is missing."""
     table = make_table(schema="id BIGINT, part STRING, n INT", properties=FEED)
     table.append(numbers(0, 5))
     table.update({"n": "1"}, where="id = 1")
@@ -210,11 +210,11 @@ def test_changes_of_removed_versions_are_rejected(make_table: Make, lake: deltas
         deltasql.StorageError, match=r"changes of version 2 are no longer available.*Read later versions"
     ):
         table.changes(1)
-    assert told(table.changes(1, 1)) == [(1, "insert", i, 0) for i in range(5)]
+    assert change_rows(table.changes(1, 1)) == [(1, "insert", i, 0) for i in range(5)]
 
 
 def test_changes_across_a_type_change_are_rejected(make_table: Make) -> None:
-    """Neither together with those before nor by itself can such a version be told."""
+    """A version that changes a column type is rejected, alone and together with earlier versions."""
     table = make_table(schema="id BIGINT, n INT", properties=FEED)
     table.append(pa.table({"id": [1], "n": pa.array([1], pa.int32())}))
     table.overwrite(pa.table({"id": ["one"], "n": pa.array([1], pa.int32())}), overwrite_schema=True)
@@ -226,13 +226,13 @@ def test_changes_across_a_type_change_are_rejected(make_table: Make) -> None:
 
 
 def test_changes_across_a_dropped_column(make_table: Make, spark_session: SparkSession, tmp_path: Path) -> None:
-    """Changes are told from the version on that drops them, and before it."""
+    """Changes are read up to the version that drops the columns, or from that version on."""
     table = make_table(schema="id BIGINT, n INT, s STRUCT<a: INT, b: INT>", properties=FEED)
     nested = pa.struct([("a", pa.int32()), ("b", pa.int32())])
     rows = pa.table({"id": [1], "n": pa.array([1], pa.int32()), "s": pa.array([{"a": 1, "b": 2}], nested)})
     table.append(rows)
     table.append(rows.append_column("m", pa.array([5])), merge_schema=True)
-    assert {row["m"] for row in table.changes(1).collect()} == {None, 5}, "a column that was added is there"
+    assert {row["m"] for row in table.changes(1).collect()} == {None, 5}, "an added column is included"
     left = pa.array([{"a": 1}], pa.struct([("a", pa.int32())]))
     table.overwrite(pa.table({"id": [2], "m": [6], "s": left}), overwrite_schema=True)
     table.append(pa.table({"id": [3], "m": [7], "s": left}))
@@ -250,11 +250,11 @@ def test_changes_across_a_dropped_column(make_table: Make, spark_session: SparkS
     found = table.changes(3).select("id", "_change_type").collect()
     assert sorted(map(tuple, found)) == [(1, "delete"), (1, "delete"), (2, "insert"), (3, "insert")]
     if not PLAIN:
-        theirs = spark_session.read.format("delta").option("readChangeFeed", "true")
+        by_delta = spark_session.read.format("delta").option("readChangeFeed", "true")
         at = str(table.location)
-        assert theirs.option("startingVersion", 3).load(at).count() == len(found)
+        assert by_delta.option("startingVersion", 3).load(at).count() == len(found)
         with pytest.raises(Exception, match="DELTA_CHANGE_DATA_FEED_INCOMPATIBLE"):
-            theirs.option("startingVersion", 1).load(at).count()
+            by_delta.option("startingVersion", 1).load(at).count()
 
 
 def test_a_column_added_and_dropped_again(make_table: Make) -> None:
@@ -283,35 +283,35 @@ class TestFormat:
     def test_batches(self, make_table: Make, spark: SparkSession) -> None:
         table = self.changed(make_table)
         reader = spark.read.format("deltasql").option("readChangeFeed", "true")
-        assert told(reader.option("startingVersion", 0).load(table.name)) == told(table.changes(0))
+        assert change_rows(reader.option("startingVersion", 0).load(table.name)) == change_rows(table.changes(0))
         some = reader.option("startingVersion", 2).option("endingVersion", 2).load(table.name)
-        assert told(some) == told(table.changes(2, 2))
-        asked = {"readChangeData": "true", "startingVersion": 2}
-        other = spark.read.format("deltasql").options(**asked)
-        assert told(other.load(table.name)) == told(table.changes(2))
+        assert change_rows(some) == change_rows(table.changes(2, 2))
+        options = {"readChangeData": "true", "startingVersion": 2}
+        other = spark.read.format("deltasql").options(**options)
+        assert change_rows(other.load(table.name)) == change_rows(table.changes(2))
         for option, value in {"endingTimestamp": "2020-01-01 00:00:00", "versionAsOf": "1"}.items():
             with pytest.raises(Exception, match=option):
-                spark.read.format("deltasql").options(**asked, **{option: value}).load(table.name).collect()
+                spark.read.format("deltasql").options(**options, **{option: value}).load(table.name).collect()
         with pytest.raises(Exception, match="needs readChangeFeed=true"):
             spark.read.format("deltasql").option("startingVersion", 2).load(table.name).collect()
         with pytest.raises(Exception, match="startingVersion"):
             spark.read.format("deltasql").option("readChangeFeed", "true").load(table.name).collect()
 
     def test_streams(self, make_table: Make, spark: SparkSession, tmp_path: Path) -> None:
-        """From the first version on, and from what is there."""
+        """A stream starts at the first version, or at the current rows."""
         table = self.changed(make_table)
         seen: dict[str, list[Any]] = {"0": [], "now": []}
 
         def run(start: str) -> None:
             options = {"readChangeFeed": "true"} | ({"startingVersion": start} if start.isdigit() else {})
             frame = spark.readStream.format("deltasql").options(**options).load(table.name)
-            query = frame.writeStream.foreachBatch(lambda batch, _: seen[start].extend(told(batch)))
+            query = frame.writeStream.foreachBatch(lambda batch, _: seen[start].extend(change_rows(batch)))
             query.option("checkpointLocation", str(tmp_path / start)).trigger(
                 availableNow=True
             ).start().awaitTermination()
 
         run("0")
-        assert sorted(seen["0"]) == told(table.changes(0))
+        assert sorted(seen["0"]) == change_rows(table.changes(0))
         run("now")
         assert sorted(seen["now"]) == sorted((3, "insert", r["id"], r["n"]) for r in table.arrow().to_pylist())
         table.delete(where="id = 9")
@@ -328,9 +328,9 @@ class TestFormat:
             run(start)
             assert found == [(4, "delete", 9, 0)]
 
-    @pytest.mark.skipif(not LIMITS, reason="Spark has no limits for these")
+    @pytest.mark.skipif(not LIMITS, reason="this Spark has no read limits")
     def test_a_version_stays_in_one_batch(self, make_table: Make, spark: SparkSession, tmp_path: Path) -> None:
-        """A batch ends with a version, however few files it is to have."""
+        """A batch ends at the end of a version, even if it exceeds maxFilesPerTrigger."""
         table = make_table(schema="id BIGINT, part STRING, n INT", partition_by=["part"], properties=FEED)
         table.append(numbers(0, 10))
         table.update({"part": "concat(part, '!')"}, where="id < 4")
@@ -341,10 +341,10 @@ class TestFormat:
             seen: list[list[Any]] = []
             options = {"readChangeFeed": "true", "startingVersion": "1", "maxFilesPerTrigger": most}
             frame = spark.readStream.format("deltasql").options(**options).load(table.name)
-            query = frame.writeStream.foreachBatch(lambda batch, _, to=seen: to.append(told(batch)))
+            query = frame.writeStream.foreachBatch(lambda batch, _, to=seen: to.append(change_rows(batch)))
             query.option("checkpointLocation", str(tmp_path / str(most))).trigger(
                 availableNow=True
             ).start().awaitTermination()
-            assert sorted(row for batch in seen for row in batch) == told(table.changes(1))
+            assert sorted(row for batch in seen for row in batch) == change_rows(table.changes(1))
             versions = [sorted({row[0] for row in batch}) for batch in seen]
             assert versions == {1: [[1], [2], [3], [4]], 5: [[1, 2], [3, 4]]}[most]

@@ -1,4 +1,4 @@
-"""Rows are updated, deleted and merged: files that lose rows are written anew, and nothing else is touched."""
+"""UPDATE, DELETE and MERGE rewrite the files that hold changed rows, and no other files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ both_layouts = pytest.mark.parametrize("table", ["whole", "partitioned"], indire
 
 @pytest.fixture
 def table(request: pytest.FixtureRequest, make_table: Make, spark: SparkSession) -> deltasql.Table:
-    """Three files: ids 0 to 3, 10 to 13, 20 to 23."""
+    """A table of three files with ids 0 to 3, 10 to 13 and 20 to 23."""
     table = make_table(
         schema=SCHEMA, partition_by=["part"] if getattr(request, "param", "whole") == "partitioned" else []
     )
@@ -47,9 +47,9 @@ def table(request: pytest.FixtureRequest, make_table: Make, spark: SparkSession)
     return table
 
 
-@pytest.fixture(params=["here", "tasks"])
-def each_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few rows are taken out of their files in this process, more by tasks."""
+@pytest.fixture(params=["driver", "tasks"])
+def each_rewrite_path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rewrite files on the driver, as for few rows, and in tasks, as for many rows."""
     if request.param == "tasks":
         monkeypatch.setattr("deltasql.engines.spark.dml.rewrite_files._MOST_ROWS_ON_DRIVER", -1)
 
@@ -90,7 +90,7 @@ class TestInsert:
 
 
 class TestUpdate:
-    @pytest.mark.usefixtures("each_way")
+    @pytest.mark.usefixtures("each_rewrite_path")
     @both_layouts
     def test_matching_rows_and_no_others(self, table: deltasql.Table) -> None:
         before = paths(table)
@@ -105,7 +105,7 @@ class TestUpdate:
         assert (latest.operation, latest.metrics["numUpdatedRows"]) == ("UPDATE", "2")
         assert json.loads(latest.parameters["predicate"]) == ["id IN (11, 12)"]
 
-    @pytest.mark.usefixtures("each_way")
+    @pytest.mark.usefixtures("each_rewrite_path")
     @both_layouts
     def test_outside_readers_agree(self, table: deltasql.Table, spark: SparkSession) -> None:
         table.update({"n": "n + 1", "s": "named_struct('x', 7)"}, where="n % 2 = 0")
@@ -114,7 +114,7 @@ class TestUpdate:
         assert_same_rows(Path(table.location), table.arrow(), spark=spark)
         assert values(table, "s")[2] == {"x": 7}
 
-    @pytest.mark.usefixtures("each_way")
+    @pytest.mark.usefixtures("each_rewrite_path")
     @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
     def test_columns_of_all_types_keep_their_values(self, make_table: Make, spark: SparkSession, zone: str) -> None:
         expected = table_of({**PRIMITIVES, **NESTED}).append_column("n", pa.array([1, 2, 3]))
@@ -175,7 +175,7 @@ class TestUpdate:
             table.update({"n": "s.value"}, where="id = s.key", source=source)
         assert table.version == 3
 
-    @pytest.mark.usefixtures("each_way")
+    @pytest.mark.usefixtures("each_rewrite_path")
     @both_layouts
     def test_random_values_are_computed_once(self, table: deltasql.Table) -> None:
         rows = table.update({"n": "CAST(rand() * 1000000 AS INT)"}, where="rand() < 0.5", returning=["id", "n"])
@@ -299,7 +299,7 @@ class TestMerge:
         assert json.loads(latest.parameters["notMatchedPredicates"]) == [{"actionType": "insert"}]
 
     @both_layouts
-    def test_every_clause_and_what_it_returns(self, table: deltasql.Table) -> None:
+    def test_every_clause_with_returning(self, table: deltasql.Table) -> None:
         rows = (
             table.merge(self.SOURCE, on="t.id = s.id AND t.part = s.part")
             .when_matched_delete("s.n > 105")
@@ -360,7 +360,7 @@ class TestMerge:
             table.merge(spark.range(200, 201), on="t.id = s.id").when_not_matched_insert({"id": "s.id"}).execute()
 
     def test_values_are_computed_where_they_apply(self, table: deltasql.Table) -> None:
-        """Division by zero is an error, and no row of the clause has a zero."""
+        """`100 / s.d` is not evaluated for the row with `s.d = 0`, which the DELETE clause handles."""
         source = pa.table({"id": [1, 2], "d": [0, 2]})
         merge = table.merge(source, on="t.id = s.id").when_matched_delete("s.d = 0")
         merge.when_matched_update({"n": "CAST(100 / s.d AS INT)"}).execute()
@@ -395,8 +395,8 @@ class TestTypes:
         }
 
 
-class TestOddities:
-    def test_a_generator_is_refused(self, table: deltasql.Table) -> None:
+class TestEdgeCases:
+    def test_a_generator_is_rejected(self, table: deltasql.Table) -> None:
         with pytest.raises(deltasql.UsageError, match="nothing was changed"):
             table.update({"n": "explode(array(7, 8))"}, where="id IN (1, 2)")
         with pytest.raises(deltasql.UsageError, match="nothing was changed"):
@@ -406,7 +406,7 @@ class TestOddities:
         assert values(table) == ALL
 
     def test_files_of_unknown_length(self, make_table: Make, spark: SparkSession) -> None:
-        """Other writers may have left statistics out."""
+        """Files without statistics, as other writers may add them, have an unknown number of rows."""
         table = make_table(schema="id BIGINT, n INT")
         table.append(pa.table({"id": [1, 2], "n": pa.array([1, 2], pa.int32())}))
         [file] = table.files().to_pylist()
@@ -470,17 +470,17 @@ class TestOddities:
 
 
 @pytest.fixture(params=["small", "keys", "large"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The source of a merge is sent to every task, or the columns of its condition, or neither."""
+def merge_strategy(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Broadcast the source of a merge, or only the columns of its condition, or neither."""
     for limit in {"small": (), "keys": ("_SMALL",), "large": ("_SMALL", "_SMALL_KEYS")}[request.param]:
         monkeypatch.setattr(merge_pairs, limit, -1)
-    way: str = request.param
-    return way
+    merge_strategy: str = request.param
+    return merge_strategy
 
 
-@pytest.mark.usefixtures("way")
-class TestWaysToMerge:
-    """The sizes of a merge decide how it is done, and nothing else."""
+@pytest.mark.usefixtures("merge_strategy")
+class TestMergeStrategies:
+    """All strategies of a merge give the same result."""
 
     SOURCE = pa.table({"id": [1, 11, 50, None, None], "n": pa.array([100, 110, 500, 7, 7], pa.int32())})
 
@@ -526,7 +526,7 @@ class TestWaysToMerge:
         assert values(table) == ALL
 
     def test_a_nondeterministic_source(self, table: deltasql.Table, spark: SparkSession) -> None:
-        """Each of its rows is updated or inserted, whatever it is: it is computed once."""
+        """The source is computed once, so that each of its rows is either updated or inserted."""
         source = spark.range(1000).selectExpr("id AS r", "CAST(floor(rand() * 1e9) AS BIGINT) AS id")
         merge = table.merge(source, on="t.id = s.id % 2 + 1000 * s.r")
         result = merge.when_matched_update({"n": "-1"}).when_not_matched_insert({"id": "100000 + s.r"}).execute()
@@ -544,7 +544,7 @@ class TestConcurrency:
         assert values(table) == ALL | {1: 102}
 
     def test_the_target_as_its_own_source(self, table: deltasql.Table, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Each takes the other's value: whichever is second sees what the first did."""
+        """Each statement reads the row that the other one changes; the later one reads the new value."""
 
         def other() -> None:
             table.update({"n": "s.n"}, where="t.id = 11 AND s.id = 1", source=table)
@@ -556,7 +556,7 @@ class TestConcurrency:
     def test_statements_on_different_files_both_commit(
         self, table: deltasql.Table, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """The second begins before the first has committed, and is not run again."""
+        """The second statement begins before the first one commits, and is not retried."""
         caplog.set_level(logging.INFO, "deltasql")
         with during_next_change(table, lambda: table.update({"n": "-1"}, where="id = 11"), monkeypatch):
             table.update({"n": "-2"}, where="id = 1")
@@ -590,7 +590,7 @@ class TestConcurrency:
                 table.update({"n": "8"}, where="id = 1")
 
     def test_concurrently_added_rows(self, table: deltasql.Table, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A blind append is not read by what began before it: as Delta does, it may come after."""
+        """A delete does not conflict with a concurrent blind append, and does not delete its rows, as in Delta."""
         late = pa.table({"id": [30], "part": ["p30"], "n": [30]})
         with during_next_change(table, lambda: table.append(late), monkeypatch):
             table.delete(where="n > 20")
@@ -598,7 +598,7 @@ class TestConcurrency:
 
 
 class during_next_change:
-    """Something that another does between the reading and the commit of the next change."""
+    """Run `action` between the read and the commit of the next change."""
 
     def __init__(self, table: deltasql.Table, action: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
         self._changer, self._action, self._patch = table.lake.changer, action, monkeypatch
@@ -607,8 +607,8 @@ class during_next_change:
         original = self._changer.change
         done = threading.Event()
 
-        def change(txn: Any, state: TableState, asked: Any) -> Any:
-            outcome = original(txn, state, asked)
+        def change(txn: Any, state: TableState, row_change: Any) -> Any:
+            outcome = original(txn, state, row_change)
             if not done.is_set():
                 done.set()
                 self._action()
@@ -625,12 +625,12 @@ class during_next_change:
 def test_history_has_the_operation_metrics_of_delta(
     lake: deltasql.Lake, make_table: Make, spark: SparkSession, tmp_path: Path, vectors: str
 ) -> None:
-    """The same statements on both, with the same names in history, and the same counts."""
+    """deltasql and Delta record the same metric names and row counts for the same statements."""
     properties = {"delta.enableDeletionVectors": vectors}
     rows = pa.table({"id": list(range(100)), "n": pa.array([0] * 100, pa.int32())})
     table = make_table(schema="id BIGINT, n INT", properties=properties)
     table.append(rows)
-    theirs = f"delta.`{tmp_path / 'theirs'}`"
+    delta_table = f"delta.`{tmp_path / 'theirs'}`"
     spark.createDataFrame(rows).coalesce(1).write.format("delta").options(**properties).save(str(tmp_path / "theirs"))
     statements = [
         "UPDATE {t} SET n = n + 1 WHERE id IN (3, 4)",
@@ -645,27 +645,27 @@ def test_history_has_the_operation_metrics_of_delta(
     ]
     for statement in statements:
         lake.sql(statement.format(t=table.name))
-        spark.sql(statement.format(t=theirs))
+        spark.sql(statement.format(t=delta_table))
         [ours] = table.history(1)
-        [their] = spark.sql(f"DESCRIBE HISTORY {theirs} LIMIT 1").collect()
-        assert ours.operation == their["operation"]
-        assert ours.metrics.keys() == their["operationMetrics"].keys(), statement
+        [delta] = spark.sql(f"DESCRIBE HISTORY {delta_table} LIMIT 1").collect()
+        assert ours.operation == delta["operation"]
+        assert ours.metrics.keys() == delta["operationMetrics"].keys(), statement
         counts = [name for name in ours.metrics if "Rows" in name and "Copied" not in name and "Output" not in name]
-        assert {n: ours.metrics[n] for n in counts} == {n: their["operationMetrics"][n] for n in counts}, statement
-    assert ours.parameters["predicate"] == their["operationParameters"]["predicate"]
+        assert {n: ours.metrics[n] for n in counts} == {n: delta["operationMetrics"][n] for n in counts}, statement
+    assert ours.parameters["predicate"] == delta["operationParameters"]["predicate"]
 
 
 SOURCE = pa.table({"id": [1], "w": ["x"]})
 COLUMNS = "the table (t) has id, part, n, s"
 BOTH = f"{COLUMNS}; the source (s) has id, w"
-Ask = Callable[[deltasql.Table], Any]
+Statement = Callable[[deltasql.Table], Any]
 
 
 class TestProblems:
-    """What is wrong with an expression is said of the table, the expression and the columns that there are."""
+    """Errors in an expression name the table, the expression and the existing columns."""
 
     @pytest.mark.parametrize(
-        ("ask", "problem", "text"),
+        ("statement", "problem", "text"),
         [
             (lambda t: t.delete("nope = 1"), f'column "nope" does not exist: {COLUMNS}', "where: nope = 1"),
             (lambda t: t.delete("t.nope = 1"), f'column "t.nope" does not exist: {COLUMNS}', "where: t.nope = 1"),
@@ -690,15 +690,15 @@ class TestProblems:
         ],
     )  # fmt: skip
     def test_errors_name_the_table_and_the_expression(
-        self, table: deltasql.Table, ask: Ask, problem: str, text: str
+        self, table: deltasql.Table, statement: Statement, problem: str, text: str
     ) -> None:
         with pytest.raises(deltasql.ValidationError) as caught:
-            ask(table)
-        told = str(caught.value)
-        assert told.startswith(f"table {table.name}: ")
-        assert problem in told
-        assert [line.strip().startswith(text) for line in told.splitlines()[1:]] == [True]
-        assert "__deltasql" not in told
+            statement(table)
+        message = str(caught.value)
+        assert message.startswith(f"table {table.name}: ")
+        assert problem in message
+        assert [line.strip().startswith(text) for line in message.splitlines()[1:]] == [True]
+        assert "__deltasql" not in message
         assert caught.value.__cause__ is not None
         assert (caught.value.table, table.version) == (table.name, 3)
 
@@ -714,7 +714,7 @@ PARTITIONS, DATA = ("a.b", ".x", "a`'b", "Select"), ("c.d", ".y", "y.", 'c`"d', 
 
 @pytest.mark.parametrize("layout", ["copied", "marked"])
 def test_columns_of_any_name(make_table: Make, lake: deltasql.Lake, spark: SparkSession, layout: str) -> None:
-    """As data and as partition columns: with dots, quotes, upper case, and words of SQL."""
+    """Data and partition columns may have names with dots, quotes, upper case and SQL keywords."""
 
     def tick(name: str) -> str:
         return f"`{name.replace('`', '``')}`"

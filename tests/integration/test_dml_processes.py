@@ -1,4 +1,4 @@
-"""Two processes, each with a Spark of its own, change one table at the same time."""
+"""Two processes, each with its own Spark, change one table at the same time."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ print(json.dumps(seen))
 """
 
 
-def test_same_file_and_others(lake: deltasql.Lake, namespace: str, spark_session: object, tmp_path: Path) -> None:
-    """On different files both commit at once; on the same one of them runs again, on what the other left."""
+def test_updates_of_two_processes(lake: deltasql.Lake, namespace: str, spark_session: object, tmp_path: Path) -> None:
+    """Statements on different files both commit; of two statements on one file, one is retried on the other's result."""
     if obstacle := java_obstacle():
         pytest.skip(obstacle)
     table = lake.create_table(f"{namespace}.t", "id BIGINT, n INT")
@@ -61,11 +61,11 @@ def test_same_file_and_others(lake: deltasql.Lake, namespace: str, spark_session
         )
         for me in range(2)
     ]
-    answers = [process.communicate(timeout=600) for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], answers
-    commits = [json.loads(out.splitlines()[-1]) for out, _ in answers]
-    assert [one for one, _ in commits] == [1, 1], "different files: nobody waits for anybody"
-    assert sorted(two for _, two in commits) == [1, 2], "the same file: one is run again"
+    outputs = [process.communicate(timeout=600) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outputs
+    commits = [json.loads(out.splitlines()[-1]) for out, _ in outputs]
+    assert [one for one, _ in commits] == [1, 1], "different files: no retry"
+    assert sorted(two for _, two in commits) == [1, 2], "the same file: one retry"
     found = dict(zip(*(table.arrow()[name].to_pylist() for name in ("id", "n")), strict=True))
     assert found == {0: 1, 1: 0, 10: 11, 11: 11}
     assert table.version == 6

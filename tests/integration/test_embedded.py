@@ -1,7 +1,7 @@
-"""The embedded PostgreSQL: real servers, real processes, real kills.
+"""Tests of the embedded PostgreSQL server with real servers, processes and kills.
 
-Root and ordinary users take different ways through the launcher, so some tests exist for one of them only. As
-root, "an ordinary user" is `nobody`, with the capability to read root's home, where the interpreter may be.
+The launcher treats root and ordinary users differently, so some tests run for only one of them. When the tests run as
+root, the ordinary user is `nobody` with the capability to read root's home directory, where the interpreter may be.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ Patch = pytest.MonkeyPatch
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc")
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root picks an account")
 
-# The face of the package loads much that a client of the launcher does without. A shell starts what runs in the
-# background with interrupts ignored, and children inherit that.
+# `import deltasql` loads modules that a client of the launcher does not need. A shell starts background jobs with
+# SIGINT ignored, and their children inherit this.
 LAUNCHER_ALONE = f"""
 import signal, sys, types
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -68,7 +68,7 @@ EmbeddedServer.start(Path(sys.argv[1]))
 """
 
 
-# What the tests are made of
+# Helpers and fixtures
 
 
 @dataclass
@@ -100,10 +100,10 @@ def client(root: Path, *prefix: str, env: dict[str, str] | None = None) -> Itera
             process.kill()
 
 
-def refusal(root: Path, *prefix: str, env: dict[str, str] | None = None) -> str:
-    """What another process is told that cannot start here."""
-    with client(root, *prefix, env=env) as refused:
-        return refused.dsn
+def start_error(root: Path, *prefix: str, env: dict[str, str] | None = None) -> str:
+    """Return the error of another process that cannot start a server in `root`."""
+    with client(root, *prefix, env=env) as rejected:
+        return rejected.dsn
 
 
 def ask(dsn: str, query: str = "select 1") -> object:
@@ -140,7 +140,7 @@ def text_of(path: Path) -> str:
 def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "did not come true"
+        assert time.monotonic() < deadline, "the condition is still false"
         time.sleep(0.005)
 
 
@@ -150,7 +150,7 @@ def ordinary_user() -> pwd.struct_passwd:
 
 @pytest.fixture(scope="session")
 def as_ordinary() -> list[str]:
-    """How to start a command as an ordinary user."""
+    """The command prefix that runs a command as an ordinary user."""
     if os.geteuid() != 0:
         return []
     user = ordinary_user()
@@ -174,7 +174,7 @@ def their_directory(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with a cluster whose server is stopped, and that every test leaves so."""
+    """A directory with a cluster whose server is stopped; each test stops the server again."""
     root = tmp_path_factory.mktemp("shared") / "root"
     EmbeddedServer.start(root).close()
     return root
@@ -182,7 +182,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def spare(root: Path, tmp_path: Path) -> Path:
-    """A directory like it, to be damaged."""
+    """A copy of `root` that a test may damage."""
     spare = tmp_path / "spare"
     subprocess.run(["cp", "-a", str(root), str(spare)], check=True)
     return spare
@@ -196,7 +196,7 @@ def moved(root: Path, target: Path) -> Iterator[Path]:
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left(root: Path, tmp_path: Path) -> Iterator[None]:
+def no_server_is_left(root: Path, tmp_path: Path) -> Iterator[None]:
     yield
     left = servers_below(tmp_path) + servers_below(root)
     for pid in left:
@@ -217,7 +217,7 @@ def seconds_to_first_query(root: Path, query: str = "select 1") -> float:
 
 
 def test_cold_start_gives_a_working_query_within_three_seconds(tmp_path: Path) -> None:
-    # A neighbour can make one attempt slow; it is the launcher that would make all of them so.
+    # A busy machine can make one attempt slow; a slow launcher makes all three slow.
     assert any(seconds_to_first_query(tmp_path / f"attempt {number}") < patience(3) for number in range(3))
 
 
@@ -238,7 +238,7 @@ def test_cluster_is_utf8_in_locale_c_durable_and_sized(root: Path) -> None:
     with EmbeddedServer.start(root) as server, psycopg.connect(server.dsn) as connection:
         settings = dict(connection.execute("select name, setting from pg_settings").fetchall())
         collations = connection.execute("select distinct datcollate from pg_database").fetchall()
-    wanted = {
+    expected = {
         "server_encoding": "UTF8",
         "fsync": "on",
         "synchronous_commit": "on",
@@ -250,7 +250,7 @@ def test_cluster_is_utf8_in_locale_c_durable_and_sized(root: Path) -> None:
         "max_wal_size": "2048",
         "jit": "off",
     }
-    assert {name: settings[name] for name in wanted} == wanted
+    assert {name: settings[name] for name in expected} == expected
     assert collations == [("C",)]
 
 
@@ -258,10 +258,10 @@ def test_only_named_users_may_connect_and_only_as_peers(root: Path) -> None:
     with EmbeddedServer.start(root) as server, psycopg.connect(server.dsn) as connection:
         rules = connection.execute("select type, auth_method, options from pg_hba_file_rules").fetchall()
         users = {name for (name,) in connection.execute("select sys_name from pg_ident_file_mappings")}
-        own = connection.info.host
+        socket_directory = connection.info.host
     assert rules == [("local", "peer", ["map=deltasql"])]
     assert users <= {"root", pwd.getpwuid((root / "postgres").stat().st_uid).pw_name}
-    assert not Path(own).exists(), "a stopped server leaves no socket directory"
+    assert not Path(socket_directory).exists(), "a stopped server leaves no socket directory"
 
 
 def test_socket_directory_is_private(root: Path) -> None:
@@ -363,12 +363,12 @@ def test_slow_shutdown_becomes_an_immediate_one(
         monkeypatch.setattr(launch, "STOP_SECONDS", 1.0)
         stopped_by = launch._stopped_by
 
-        def goes_on_when_it_is_too_late(server: postmaster.Postmaster, number: int) -> bool:
+        def resume_before_immediate_shutdown(server: postmaster.Postmaster, number: int) -> bool:
             if number == signal.SIGQUIT:
                 os.kill(backend, signal.SIGCONT)
             return stopped_by(server, number)
 
-        monkeypatch.setattr(launch, "_stopped_by", goes_on_when_it_is_too_late)
+        monkeypatch.setattr(launch, "_stopped_by", resume_before_immediate_shutdown)
         server.close()
     assert "immediate shutdown" in caplog.text
     wait_for(lambda: not servers_below(root))
@@ -401,7 +401,7 @@ def test_eight_processes_starting_at_once_share_one_postmaster_and_the_last_stop
 def test_starting_and_closing_all_the_time_never_loses_the_server(root: Path) -> None:
     failures: list[BaseException] = []
 
-    def come_and_go() -> None:
+    def start_and_close() -> None:
         try:
             for _ in range(5):
                 with EmbeddedServer.start(root) as server:
@@ -409,7 +409,7 @@ def test_starting_and_closing_all_the_time_never_loses_the_server(root: Path) ->
         except BaseException as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=come_and_go) for _ in range(6)]
+    threads = [threading.Thread(target=start_and_close) for _ in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -506,15 +506,17 @@ def test_starter_killed_right_after_the_start_leaves_a_usable_server(root: Path,
     wait_for(lambda: is_stopped(root))
 
 
-def test_server_that_comes_first_is_joined(root: Path, monkeypatch: Patch) -> None:
-    """As when its starter is killed before postmaster.pid is there, which is too short a time to hit."""
+def test_server_started_concurrently_is_joined(root: Path, monkeypatch: Patch) -> None:
+    """The starter is killed before postmaster.pid exists; the patch simulates this."""
     attach, looks = launch._attach, iter(["not there yet"])
     with client(root) as other:
         log = root / "postgres.log"
         begin = log.stat().st_size
         monkeypatch.setattr(launch, "_attach", lambda data: None if next(looks, None) else attach(data))
         with EmbeddedServer.start(root) as server:
-            assert b'"postmaster.pid" already exists' in log.read_bytes()[begin:], "one was started in vain"
+            assert b'"postmaster.pid" already exists' in log.read_bytes()[begin:], (
+                "a second postmaster was started and gave up"
+            )
             assert server.dsn == other.dsn
             assert ask(server.dsn) == 1
     assert is_stopped(root)
@@ -548,7 +550,7 @@ def test_postmaster_that_is_a_zombie_of_another_process_is_replaced(root: Path) 
     assert is_stopped(root)
 
 
-@pytest.mark.parametrize("lines", [8, 2], ids=["of a server", "of a server that had only begun to start"])
+@pytest.mark.parametrize("lines", [8, 2], ids=["running server", "starting server"])
 def test_recycled_pid_is_neither_trusted_nor_signalled(root: Path, lines: int) -> None:
     server = EmbeddedServer.start(root)
     os.kill(postmaster_pid(root), signal.SIGKILL)
@@ -573,7 +575,7 @@ def test_recycled_pid_is_neither_trusted_nor_signalled(root: Path, lines: int) -
 
 @contextmanager
 def stopped_backend_of_a_killed_postmaster(root: Path) -> Iterator[int]:
-    """A backend that cannot notice that its postmaster is gone, as one in a long computation does not."""
+    """Yield a stopped backend that cannot notice the death of its postmaster, like a backend in a long computation."""
     with EmbeddedServer.start(root) as server:
         connection = psycopg.connect(server.dsn)
         backend = connection.info.backend_pid
@@ -599,7 +601,7 @@ def test_new_server_waits_for_the_backends_of_the_killed_one(root: Path) -> None
             assert ask(server.dsn) == 1
 
 
-def test_backends_that_stay_are_an_error_and_postmaster_pid_stays(root: Path, monkeypatch: Patch) -> None:
+def test_remaining_backends_are_an_error_and_postmaster_pid_is_kept(root: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr(launch, "LINGER_SECONDS", 0.3)
     with stopped_backend_of_a_killed_postmaster(root):
         before = (root / "postgres" / "postmaster.pid").read_bytes()
@@ -608,8 +610,8 @@ def test_backends_that_stay_are_an_error_and_postmaster_pid_stays(root: Path, mo
         assert (root / "postgres" / "postmaster.pid").read_bytes() == before
 
 
-def test_postgresql_refuses_a_second_server_without_proc(root: Path, monkeypatch: Patch) -> None:
-    """Without /proc the launcher sees no backends, and the lock file it leaves alone still protects them."""
+def test_postgresql_rejects_a_second_server_without_proc(root: Path, monkeypatch: Patch) -> None:
+    """Without /proc the launcher sees no backends; PostgreSQL's lock file still prevents a second server."""
     with stopped_backend_of_a_killed_postmaster(root):
         monkeypatch.setattr(postmaster, "PROC", Path("/nonexistent"))
         with pytest.raises(DatabaseUnavailable, match="pre-existing shared memory block"):
@@ -642,7 +644,7 @@ def test_server_without_a_socket_is_replaced_unless_in_use(root: Path, monkeypat
         next(root.glob("deltasql-*/.s.PGSQL.5432")).unlink()
         with pytest.raises(DatabaseUnavailable, match="accepts no connections"):
             EmbeddedServer.start(root)
-        assert unreachable in servers_below(root), "the other may still have connections"
+        assert unreachable in servers_below(root), "the other client may still have connections"
         other.process.kill()
         other.process.wait()
         with EmbeddedServer.start(root) as server:
@@ -665,8 +667,10 @@ def test_copied_directory_gets_a_separate_server(root: Path, tmp_path: Path) -> 
 
 
 def test_moved_directory(spare: Path, tmp_path: Path) -> None:
-    """The handle of a directory that is elsewhere now leaves the new server alone. (Sockets lie in the directory, as far
-    as its path is short: so is the name of this test.)"""
+    """Closing a handle after its directory was moved does not stop the new server at the old path.
+
+    The test name is short because the socket path includes it, and a long path puts the sockets in another directory.
+    """
     old = EmbeddedServer.start(spare)
     old_pid = postmaster_pid(spare)
     spare.rename(tmp_path / "moved")
@@ -706,7 +710,7 @@ def test_very_long_path_works_through_a_private_directory_elsewhere(root: Path, 
     other_tmp = {"TMPDIR": str(tmp_path)}
     with moved(root, long), EmbeddedServer.start(long) as server, client(long, env=other_tmp) as other:
         assert ask(server.dsn) == 1
-        assert other.dsn == server.dsn, "whatever its own temporary directory is"
+        assert other.dsn == server.dsn, "with a different temporary directory"
         with psycopg.connect(server.dsn) as connection:
             sockets = Path(connection.info.host)
         assert not sockets.is_relative_to(tmp_path)
@@ -715,17 +719,17 @@ def test_very_long_path_works_through_a_private_directory_elsewhere(root: Path, 
     assert not sockets.exists()
 
 
-@pytest.mark.parametrize("trap", ["a link", "somebody else's"])
+@pytest.mark.parametrize("trap", ["symlink", "other owner"])
 def test_foreign_socket_directory_is_rejected(root: Path, tmp_path: Path, monkeypatch: Patch, trap: str) -> None:
     laid, target = tmp_path / "laid", tmp_path / "target"
     target.mkdir()
-    if trap == "a link":
+    if trap == "symlink":
         laid.symlink_to(target)
     elif os.geteuid() == 0:
         laid.mkdir()
         os.chown(laid, 12345, 12345)
     else:
-        pytest.skip("only root makes a directory for somebody else")
+        pytest.skip("only root can create a directory of another user")
     monkeypatch.setattr(launch, "_socket_dir_name", lambda *_: "laid")
     monkeypatch.setattr(launch, "_socket_parent", lambda _: tmp_path)
     with pytest.raises(UsageError, match="another user has created it"):
@@ -739,13 +743,13 @@ def test_line_break_in_the_path_is_rejected(tmp_path: Path) -> None:
 
 def test_read_only_directory_is_named(their_directory: Path, as_ordinary: list[str]) -> None:
     their_directory.chmod(0o555)
-    told = refusal(their_directory, *as_ordinary)
-    assert told.startswith(f"UsageError the directory {their_directory} cannot hold")
-    assert "Permission denied" in told
-    assert told == refusal(their_directory, *as_ordinary)
+    error = start_error(their_directory, *as_ordinary)
+    assert error.startswith(f"UsageError the directory {their_directory} cannot hold")
+    assert "Permission denied" in error
+    assert error == start_error(their_directory, *as_ordinary)
     assert list(their_directory.iterdir()) == []
     below = their_directory / "below"
-    assert refusal(below, *as_ordinary).startswith(f"UsageError the directory {below} cannot hold")
+    assert start_error(below, *as_ordinary).startswith(f"UsageError the directory {below} cannot hold")
 
 
 def test_file_in_place_of_the_directory_is_named(tmp_path: Path) -> None:
@@ -805,19 +809,19 @@ def test_root_with_programs_under_a_closed_parent_starts(root: Path, tmp_path: P
         assert ask(other.dsn) == 1
         (programs / "postgres").chmod(0o700)
         other.finish()
-    assert f"may not execute {programs / 'postgres'}" in refusal(root, env={binaries.VARIABLE: str(programs)})
+    assert f"may not execute {programs / 'postgres'}" in start_error(root, env={binaries.VARIABLE: str(programs)})
 
 
 @as_root
 def test_server_that_reads_all_serves_root_alone(their_directory: Path, as_ordinary: list[str]) -> None:
-    """Its account would read every file through COPY, were it let in."""
+    """The server's account can read every file through COPY, so no other user may connect."""
     root = their_directory / "root"
     their_directory.parent.chmod(0o700)
     with EmbeddedServer.start(root) as server:
         script = f"import psycopg; psycopg.connect({server.dsn!r})"
         tried = subprocess.run([*as_ordinary, sys.executable, "-c", script], capture_output=True, text=True)
         assert "Peer authentication failed" in tried.stderr
-        assert "rejects this user" in refusal(root, *as_ordinary)
+        assert "rejects this user" in start_error(root, *as_ordinary)
         assert ask(server.dsn) == 1
 
 
@@ -828,13 +832,13 @@ def test_error_names_the_closed_directory_when_root_lacks_the_capability(root: P
     with moved(root, tmp_path / "root") as inside:
         outermost = next(place for place in reversed(inside.parents) if not place.stat().st_mode & 0o1)
         if lack == "setpriv":
-            told = refusal(inside, env={"PATH": "/nonexistent"})
+            error = start_error(inside, env={"PATH": "/nonexistent"})
         else:
-            told = refusal(inside, "setpriv", "--bounding-set=-dac_read_search")
-    assert told.startswith("UsageError PostgreSQL does not run as root")
-    assert f"cannot enter {outermost} (" in told
-    assert "deltasql.connect(" in told
-    assert lack.rsplit(maxsplit=1)[-1] in told
+            error = start_error(inside, "setpriv", "--bounding-set=-dac_read_search")
+    assert error.startswith("UsageError PostgreSQL does not run as root")
+    assert f"cannot enter {outermost} (" in error
+    assert "deltasql.connect(" in error
+    assert lack.rsplit(maxsplit=1)[-1] in error
 
 
 def test_ordinary_user_starts_in_own_directory(their_directory: Path, as_ordinary: list[str]) -> None:
@@ -877,12 +881,12 @@ def test_account_for_a_new_cluster_is_the_directory_owner_or_a_daemon_account(
 
 def test_cluster_of_another_user_is_rejected_with_its_owner(spare: Path, as_ordinary: list[str]) -> None:
     if os.geteuid() != 0:
-        pytest.skip("only root makes a cluster for somebody else")
+        pytest.skip("only root can create a cluster of another user")
     shutil.chown(spare / "postgres", "daemon")
     spare.parent.chmod(0o755)
-    told = refusal(spare, *as_ordinary)
-    assert told.startswith(f"UsageError the cluster {spare / 'postgres'} belongs to 'daemon'")
-    assert "runs as 'nobody': run as 'daemon', or use another directory" in told
+    error = start_error(spare, *as_ordinary)
+    assert error.startswith(f"UsageError the cluster {spare / 'postgres'} belongs to 'daemon'")
+    assert "runs as 'nobody': run as 'daemon', or use another directory" in error
 
 
 @as_root

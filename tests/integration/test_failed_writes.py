@@ -1,4 +1,4 @@
-"""A write that fails leaves no file behind, whatever the verb and the engine."""
+"""A failed write leaves no files, for every operation and both engines."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def lake(workdir: Path, spark_session: Any) -> Iterator[deltasql.Lake]:
 
 @pytest.fixture(params=["arrow", "spark"])
 def rows(request: pytest.FixtureRequest, spark_session: Any) -> Rows:
-    """Rows for the engine that is to write them."""
+    """Convert an Arrow table to the input of the engine under test."""
     return (lambda table: table) if request.param == "arrow" else (lambda table: spark_session.createDataFrame(table))
 
 
@@ -53,7 +53,7 @@ def filled_table(lake: deltasql.Lake, namespace: str, **options: Any) -> deltasq
 
 
 def files(location: str) -> set[str]:
-    """All files below a location except the published log, and all folders that only one write has."""
+    """Return all files below a location outside `_delta_log`, and all directories of single writes."""
     root = Path(location)
     found = (path.relative_to(root) for path in root.rglob("*") if "_delta_log" not in path.parts)
     return {str(path) for path in found if (root / path).is_file() or path.name.startswith("w-tx")}
@@ -70,7 +70,7 @@ def assert_unchanged(table: deltasql.Table, work: Callable[[], Any], error: type
         assert connection.execute(writing, [table.id]).fetchall() == []
 
 
-class TestRowsThatBreakAConstraint:
+class TestConstraintViolations:
     def test_append(self, table: deltasql.Table, rows: Rows) -> None:
         assert_unchanged(table, lambda: table.append(rows(BAD)), deltasql.ConstraintViolation)
 
@@ -95,13 +95,13 @@ class TestRowsThatBreakAConstraint:
 
 
 class TestStatements:
-    """What a statement writes is written by Spark: files without the rows, deletion vectors, change files, new rows."""
+    """A failed UPDATE leaves no rewritten files, deletion vectors, change files or new rows."""
 
     @pytest.fixture(params=["copy", "vectors", "feed"])
     def table(self, request: pytest.FixtureRequest, lake: deltasql.Lake, namespace: str) -> deltasql.Table:
         return filled_table(lake, namespace, properties={"copy": {}, "vectors": VECTORS, "feed": FEED}[request.param])
 
-    @pytest.fixture(autouse=True, params=["here", "tasks"])
+    @pytest.fixture(autouse=True, params=["driver", "tasks"])
     def _rewriting(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(deletion_vector_write, "MAX_INLINE_BYTES", 0)
         if request.param == "tasks":
@@ -116,7 +116,7 @@ class TestStatements:
         assert_unchanged(table, lambda: table.lake.sql(text), deltasql.ConstraintViolation)
 
 
-class TestRowsThatCannotBeComputed:
+class TestFailingSources:
     def test_append_of_a_frame_that_fails_after_some_tasks(self, table: deltasql.Table, spark_session: Any) -> None:
         frame = spark_session.range(0, 4, 1, 4).selectExpr(
             "id", "date'2026-01-01' AS day", "if(id < 3, 1D, double(raise_error('no more rows'))) AS amount"
@@ -132,7 +132,7 @@ class TestRowsThatCannotBeComputed:
         assert_unchanged(table, lambda: table.append(reader), RuntimeError)
 
 
-class TestCommitsThatFail:
+class TestFailedCommits:
     def test_conflict(self, table: deltasql.Table, rows: Rows) -> None:
         first, second = table.lake.begin(), table.lake.begin()
         second.write(table, rows(GOOD), mode="overwrite")
@@ -146,7 +146,7 @@ class TestCommitsThatFail:
     def test_compaction(
         self, table: deltasql.Table, monkeypatch: pytest.MonkeyPatch, spark_session: Any, lake: deltasql.Lake
     ) -> None:
-        for engine_limit in (1 << 30, 0):  # rewritten here, then by Spark
+        for engine_limit in (1 << 30, 0):  # first in this process, then by Spark
             monkeypatch.setattr(optimize, "_HERE_BYTES", engine_limit)
             monkeypatch.setattr(optimize, "_check_rows", lambda *_: (_ for _ in ()).throw(deltasql.StorageError("no")))
             assert_unchanged(table, table.optimize, deltasql.StorageError)
@@ -162,13 +162,13 @@ class TestCommitsThatFail:
 
 
 class TestNewTables:
-    def test_create_with_rows_that_break_a_constraint(self, lake: deltasql.Lake, namespace: str, rows: Rows) -> None:
+    def test_create_with_a_constraint_violation(self, lake: deltasql.Lake, namespace: str, rows: Rows) -> None:
         location = Path(f"{namespace}-new").resolve()
         with pytest.raises(deltasql.ConstraintViolation):
             lake.create_table(f"{namespace}.new", SCHEMA, as_=rows(BAD), location=str(location), constraints=POSITIVE)
         assert not location.exists()
 
-    def test_create_of_a_name_that_is_taken_meanwhile(self, lake: deltasql.Lake, namespace: str, rows: Rows) -> None:
+    def test_create_of_a_name_taken_concurrently(self, lake: deltasql.Lake, namespace: str, rows: Rows) -> None:
         location = Path(f"{namespace}-taken").resolve()
         with pytest.raises(deltasql.TableExists), lake.begin() as tx:
             tx.create_table(f"{namespace}.t", SCHEMA, as_=rows(GOOD), location=str(location), partition_by=["day"])

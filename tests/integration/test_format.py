@@ -1,4 +1,4 @@
-"""`format("deltasql")` on a session: batches and streams."""
+"""`format("deltasql")`: batch and streaming reads and writes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def ids(table: deltasql.Table) -> list[int]:
 
 
 class TestBatches:
-    def test_all_types_there_and_back(self, make_table: Make, spark: SparkSession) -> None:
+    def test_all_types_are_read_and_written(self, make_table: Make, spark: SparkSession) -> None:
         expected = table_of({**PRIMITIVES, **NESTED}).append_column("part", pa.array(["a", "b", None]))
         source = make_table("source", schema=expected.schema, partition_by=["part"])
         source.append(expected)
@@ -118,7 +118,7 @@ class TestBatches:
 
 class TestStreams:
     def run(self, frame: DataFrame, table: deltasql.Table, checkpoint: Path, **options: str) -> list[int]:
-        """Everything that is there; the rows of each batch."""
+        """Process all available rows, and return the number of rows of each batch."""
         query = (
             frame.writeStream.format("deltasql")
             .option("checkpointLocation", str(checkpoint))
@@ -174,14 +174,16 @@ class TestStreams:
     def test_a_batch_is_committed_once(
         self, lake: deltasql.Lake, make_table: Make, spark: SparkSession, tmp_path: Path
     ) -> None:
-        """Spark gives a batch again whose end it did not note: the same name and number are the same rows."""
+        """Spark repeats a batch whose end it did not record: the same application id and batch number are committed
+        once.
+        """
         source, sink = make_table("source", schema="id BIGINT"), make_table("sink", schema="id BIGINT")
         source.append(pa.table({"id": [1]}))
         frame = self.stream(spark, source)
         self.run(frame, sink, tmp_path / "c")
         assert sink.version == 1
-        for note in (tmp_path / "c" / "commits").iterdir():
-            note.unlink()
+        for record in (tmp_path / "c" / "commits").iterdir():
+            record.unlink()
         self.run(frame, sink, tmp_path / "c")
         assert (sink.version, ids(sink)) == (1, [1])
         [txn] = lake.store.commits(sink.state(), [1])[1].txns

@@ -1,4 +1,4 @@
-"""Tables with deletion vectors: small changes mark rows instead of writing files anew, and every reader agrees."""
+"""Tables with deletion vectors: small changes mark rows instead of rewriting files, and all readers agree."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from deltasql.engines.spark.dml import rewrite_files
 from deltasql.engines.spark.scan import snapshot_frame
 from deltasql.storage import Directory
 from tests.ageing import clean
-from tests.golden import adopted, changes_by_spark
+from tests.golden import changes_by_spark, replay
 from tests.local_spark import PLAIN
 from tests.readers import assert_same_rows, read, rows
 
@@ -33,7 +33,7 @@ def numbers(start: int, count: int) -> pa.Table:
 
 @pytest.fixture
 def table(make_table: Make) -> deltasql.Table:
-    """Two files of 100 rows."""
+    """A table of two files with 100 rows each."""
     table = make_table(schema="id BIGINT, part STRING, n INT", properties=ON)
     table.append(numbers(0, 100))
     table.append(numbers(100, 100))
@@ -41,7 +41,7 @@ def table(make_table: Make) -> deltasql.Table:
 
 
 def vectors(table: deltasql.Table) -> dict[str, int]:
-    """How many rows are deleted, by file, of those that have a vector."""
+    """Return the number of deleted rows of each file with a deletion vector."""
     files = table.files().to_pylist()
     return {f["path"]: json.loads(f["deletion_vector"])["cardinality"] for f in files if f["deletion_vector"]}
 
@@ -57,20 +57,20 @@ def ids(found: Any) -> list[int]:
 
 
 def json_of(table: deltasql.Table, version: int) -> list[dict[str, Any]]:
-    """A commit as it was published."""
+    """Return the actions of a published commit file."""
     text = (Path(table.location) / "_delta_log" / f"{version:020d}.json").read_text()
     return [json.loads(line) for line in text.splitlines()]
 
 
 def rows_of(table: deltasql.Table, vector: dict[str, Any]) -> Any:
-    """The numbers of the rows that a vector of the log names."""
-    told = deltasql.protocol.actions.from_dict(deltasql.DeletionVector, vector)
-    (found,) = bitmaps(Directory(str(table.location), {}), [told], table.name)
+    """Return the row numbers of a deletion vector of the log."""
+    parsed = deltasql.protocol.actions.from_dict(deltasql.DeletionVector, vector)
+    (found,) = bitmaps(Directory(str(table.location), {}), [parsed], table.name)
     return found
 
 
 def assert_read_alike(table: deltasql.Table, spark: SparkSession) -> None:
-    """By both of our ways, and by everybody else."""
+    """Assert that Arrow, Spark and all outside readers return the same rows."""
     ours = table.arrow()
     assert rows(table.df().toArrow()) == rows(ours)
     assert_same_rows(Path(table.location), ours, spark=spark)
@@ -82,15 +82,15 @@ def test_a_delete_marks_rows(table: deltasql.Table, spark_session: SparkSession)
     assert protocol is not None
     assert (protocol.min_reader_version, protocol.min_writer_version) == (3, 7)
     table.delete(where="id IN (3, 5, 150)")
-    assert paths(table) == before, "no file was written anew"
+    assert paths(table) == before, "no file was rewritten"
     assert sorted(vectors(table).values()) == [1, 2]
     assert ids(table.arrow()) == [i for i in range(200) if i not in (3, 5, 150)]
     assert_read_alike(table, spark_session)
     metrics = table.history()[0].metrics
-    told = ("numDeletedRows", "numCopiedRows", "numAddedFiles", "numRemovedFiles", "numDeletionVectorsAdded")
-    assert [metrics[name] for name in told] == ["3", "0", "0", "0", "2"]
+    names = ("numDeletedRows", "numCopiedRows", "numAddedFiles", "numRemovedFiles", "numDeletionVectorsAdded")
+    assert [metrics[name] for name in names] == ["3", "0", "0", "0", "2"]
     table.delete(where="id = 7")
-    assert sorted(vectors(table).values()) == [1, 3], "the rows before are still deleted"
+    assert sorted(vectors(table).values()) == [1, 3], "rows deleted before stay deleted"
     assert ids(table.arrow()) == [i for i in range(200) if i not in (3, 5, 7, 150)]
     assert_read_alike(table, spark_session)
     assert ids(table.arrow(version=3)) == [i for i in range(200) if i not in (3, 5, 150)]
@@ -101,12 +101,12 @@ def test_a_delete_marks_rows(table: deltasql.Table, spark_session: SparkSession)
 
 @pytest.mark.skipif(PLAIN, reason="Delta's jars are for the locked Spark")
 def test_bounds_are_not_taken_for_values(table: deltasql.Table, spark_session: SparkSession) -> None:
-    """An engine that answers from statistics alone would find the smallest value although it is deleted."""
+    """Other engines do not answer min and max from statistics, which include the deleted rows."""
     table.delete(where="id IN (0, 199)")
     query = "SELECT min(id), max(id), count(*), count(id) FROM "
-    theirs = spark_session.sql(f"{query} delta.`{table.location}`").collect()
+    by_delta = spark_session.sql(f"{query} delta.`{table.location}`").collect()
     table.df().createOrReplaceTempView("bounds")
-    assert theirs == spark_session.sql(f"{query} bounds").collect() == [(1, 198, 198, 198)]
+    assert by_delta == spark_session.sql(f"{query} bounds").collect() == [(1, 198, 198, 198)]
 
 
 def test_above_the_threshold_files_are_rewritten(table: deltasql.Table, spark_session: SparkSession) -> None:
@@ -116,20 +116,20 @@ def test_above_the_threshold_files_are_rewritten(table: deltasql.Table, spark_se
     assert paths(table) == before
     table.delete(where="id = 20")
     assert (vectors(table), len(before & paths(table))) == ({}, 1), (
-        "one more is too many, and the marked ones go as well"
+        "above 20 % the file is rewritten without the marked rows"
     )
     assert ids(table.arrow()) == list(range(21, 200))
     assert_read_alike(table, spark_session)
 
 
 def test_exactly_the_threshold_is_marked(make_table: Make) -> None:
-    """29 % of 100 rows are 29 rows, though 0.29 * 100 is less for a computer."""
-    own = {"deltasql.dml.copy_on_write_threshold": "29%", "deltasql.optimize.deleted_share": "0.29"}
-    table = make_table(schema="id BIGINT, part STRING, n INT", properties={**ON, **own})
+    """The threshold of 29 rows is not lowered by the float product 0.29 * 100."""
+    thresholds = {"deltasql.dml.copy_on_write_threshold": "29%", "deltasql.optimize.deleted_share": "0.29"}
+    table = make_table(schema="id BIGINT, part STRING, n INT", properties={**ON, **thresholds})
     table.append(numbers(0, 100))
     table.delete(where="id < 29")
     assert list(vectors(table).values()) == [29]
-    assert table.optimize(target_size=1).metrics == {}, "so many are not too many"
+    assert table.optimize(target_size=1).metrics == {}, "exactly the share is not above it"
     table.delete(where="id = 29")
     assert (vectors(table), table.files().num_rows) == ({}, 1)
 
@@ -207,7 +207,7 @@ def test_large_vectors_get_a_file(make_table: Make, spark_session: SparkSession)
 def test_vectors_that_are_too_large_for_all_tasks(
     table: deltasql.Table, monkeypatch: pytest.MonkeyPatch, spark_session: SparkSession
 ) -> None:
-    """Tasks read them by themselves."""
+    """Vectors above the broadcast limit are read by the tasks."""
     monkeypatch.setattr(snapshot_frame, "_MOST_WORDS", 0)
     table.delete(where="id IN (3, 150)")
     table.update({"n": "1"}, where="id IN (3, 4, 151)")
@@ -225,7 +225,7 @@ def test_large_vectors_are_merged_by_tasks(
     assert_read_alike(table, spark_session)
 
 
-def test_a_vector_too_large_to_read_is_rejected(table: deltasql.Table, lake: deltasql.Lake) -> None:
+def test_an_invalid_vector_location_is_rejected(table: deltasql.Table, lake: deltasql.Lake) -> None:
     (path, *_) = table.files()["path"].to_pylist()
     for kind, text in (("p", "file:///elsewhere.bin"), ("u", "../" + "0" * 20), ("x", "what")):
         vector = deltasql.DeletionVector(kind, text, 10, 1, 1)
@@ -250,7 +250,7 @@ def test_by_alter_table(make_table: Make, lake: deltasql.Lake) -> None:
 
 class TestTransactions:
     def test_several_statements(self, table: deltasql.Table, lake: deltasql.Lake, spark_session: SparkSession) -> None:
-        """Files of their own, and those of others, marked more than once."""
+        """A transaction marks rows of committed files and of the file that it writes, several times."""
         with lake.begin() as tx:
             tx.write(table, numbers(200, 100))
             tx.delete(table, where="id IN (1, 201)")
@@ -283,7 +283,7 @@ class TestTransactions:
         assert ids(table.arrow()) == [0, *range(2, 200)]
 
     def test_rows_of_one_file_conflict(self, table: deltasql.Table, lake: deltasql.Lake) -> None:
-        """Conflicts are judged by files: of two who delete from one, the second runs again."""
+        """Conflicts are detected by file: the second of two deletes from one file conflicts."""
         first, second = lake.begin(), lake.begin()
         first.delete(table, where="id = 1")
         second.delete(table, where="id = 2")
@@ -294,22 +294,23 @@ class TestTransactions:
         assert ids(table.arrow()) == [0, *range(3, 200)]
 
     def test_the_log_holds_the_deleted_row_numbers(self, table: deltasql.Table, lake: deltasql.Lake) -> None:
-        """A file that is marked again goes with the vector that it had and comes with the new one: what is in the one and
-        not in the other was deleted by this commit. A rule by rows can be built on that."""
+        """A commit that marks a file again removes it with the old vector and adds it with the new one: the difference
+        is the set of rows that this commit deleted.
+        """
         table.delete(where="id IN (3, 5)")
         with lake.begin() as tx:
             tx.delete(table, where="id = 7")
             tx.update(table, {"n": "1"}, where="id IN (8, 150)")
         files = {file["path"]: place for place, file in enumerate(table.files(version=2).to_pylist())}
-        told = json_of(table, table.version)
-        added = {one["add"]["path"]: one["add"] for one in told if "add" in one}
+        actions = json_of(table, table.version)
+        added = {one["add"]["path"]: one["add"] for one in actions if "add" in one}
         deleted = {}
-        for remove in (one["remove"] for one in told if "remove" in one):
+        for remove in (one["remove"] for one in actions if "remove" in one):
             old, new = remove.get("deletionVector"), added[remove["path"]]["deletionVector"]
             before, after = ({*rows_of(table, old)} if old else set()), {*rows_of(table, new)}
             assert before < after
             deleted[files[remove["path"]]] = after - before
-        assert sorted(map(sorted, deleted.values())) == [[7, 8], [50]], "numbers of rows in their files"
+        assert sorted(map(sorted, deleted.values())) == [[7, 8], [50]], "row numbers within each file"
 
     def test_appends_do_not_conflict(self, table: deltasql.Table, lake: deltasql.Lake) -> None:
         with lake.begin() as tx:
@@ -340,16 +341,16 @@ def test_a_checkpoint_holds_the_vectors(
 
 @pytest.mark.skipif(PLAIN, reason="Delta's jars are for the locked Spark")
 def test_rows_marked_by_delta_spark(make_table: Make, spark_session: SparkSession, tmp_path: Path) -> None:
-    """Delta's own vectors, in files of its own."""
-    theirs = tmp_path / "theirs"
+    """Vectors that Delta's Spark wrote are read, and a later delete adds to them."""
+    delta_table = tmp_path / "theirs"
     spark_session.range(1000).coalesce(1).write.format("delta").option("delta.enableDeletionVectors", "true").save(
-        str(theirs)
+        str(delta_table)
     )
-    spark_session.sql(f"DELETE FROM delta.`{theirs}` WHERE id % 7 = 0")
-    log = [json.loads(line) for line in (theirs / "_delta_log" / f"{1:020d}.json").read_text().splitlines()]
+    spark_session.sql(f"DELETE FROM delta.`{delta_table}` WHERE id % 7 = 0")
+    log = [json.loads(line) for line in (delta_table / "_delta_log" / f"{1:020d}.json").read_text().splitlines()]
     (action,) = [entry["add"] for entry in log if "add" in entry]
     table = make_table(schema="id BIGINT", properties=ON, location=str(tmp_path / "ours"))
-    for file in theirs.iterdir():
+    for file in delta_table.iterdir():
         if file.is_file():
             (Path(table.location) / file.name).write_bytes(file.read_bytes())
     vector = deltasql.protocol.actions.from_dict(deltasql.DeletionVector, action["deletionVector"])
@@ -364,14 +365,16 @@ def test_rows_marked_by_delta_spark(make_table: Make, spark_session: SparkSessio
 
 @pytest.mark.skipif(PLAIN, reason="Delta's jars are for the locked Spark")
 def test_tables_changed_by_delta_spark(make_table: Make, spark_session: SparkSession, tmp_path: Path) -> None:
-    """Rows and changes of a table that Delta's own Spark wrote, version by version; and ours go on from there."""
-    theirs = tmp_path / "theirs"
-    own = "'delta.enableDeletionVectors' = true, 'delta.enableChangeDataFeed' = true"
+    """All versions and the change feed of a table that Delta's Spark wrote are read, and a later update marks rows."""
+    delta_table = tmp_path / "theirs"
+    properties = "'delta.enableDeletionVectors' = true, 'delta.enableChangeDataFeed' = true"
     spark_session.sql(
-        f"CREATE TABLE delta.`{theirs}` (id BIGINT, part STRING, n INT) USING delta PARTITIONED BY (part) "
-        f"TBLPROPERTIES ({own})"
+        f"CREATE TABLE delta.`{delta_table}` (id BIGINT, part STRING, n INT) USING delta PARTITIONED BY (part) "
+        f"TBLPROPERTIES ({properties})"
     )
-    spark_session.createDataFrame(numbers(0, 100)).coalesce(1).write.format("delta").mode("append").save(str(theirs))
+    spark_session.createDataFrame(numbers(0, 100)).coalesce(1).write.format("delta").mode("append").save(
+        str(delta_table)
+    )
     spark_session.range(5).selectExpr("id * 30 AS id", "'p0' AS part", "9 AS n").createOrReplaceTempView("given")
     for text in (
         "DELETE FROM {} WHERE id IN (3, 4)",
@@ -380,15 +383,15 @@ def test_tables_changed_by_delta_spark(make_table: Make, spark_session: SparkSes
         "WHEN MATCHED THEN UPDATE SET n = s.n WHEN NOT MATCHED THEN INSERT *",
         "DELETE FROM {} WHERE id = 7",
     ):
-        spark_session.sql(text.format(f"delta.`{theirs}`"))
-    table, ahead = adopted(theirs, make_table, tmp_path)
+        spark_session.sql(text.format(f"delta.`{delta_table}`"))
+    table, ahead = replay(delta_table, make_table, tmp_path)
     assert (ahead, table.version) == (0, 5)
     assert sum(vectors(table).values()) == 2 + 2 + 4 + 1
     for version in range(1, 6):
-        expected = rows(read("spark", theirs, version=version, spark=spark_session))
+        expected = rows(read("spark", delta_table, version=version, spark=spark_session))
         assert rows(table.arrow(version=version)) == rows(table.df(version=version).toArrow()) == expected, version
     names = ["id", "part", "n", "_change_type", "_commit_version"]
-    expected = changes_by_spark(theirs, spark_session).select(names)
+    expected = changes_by_spark(delta_table, spark_session).select(names)
     assert rows(table.changes(0).select(*names).toArrow()) == rows(expected)
     table.update({"n": "1"}, where="id IN (8, 9)")
     assert sum(vectors(table).values()) == 9 + 2

@@ -1,4 +1,4 @@
-"""Object stores: what publishing relies on, the same on local disk, in memory, on S3 and on Azure."""
+"""Operations on object stores behave the same on local disk, in memory, on S3 and on Azure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ STORES = ["local", "memory", "s3", *(["azure"] if os.environ.get("TEST_AZURITE")
 
 @pytest.fixture(params=STORES)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """A location that holds nothing, and the options to open it."""
+    """An empty location and its storage options."""
     match request.param:
         case "local":
             return str(tmp_path / "objects"), {}
@@ -98,7 +98,7 @@ class TestConditionalPut:
 
 
 class TestWithoutConditionalPut:
-    """S3 as servers of old know it: no `If-None-Match`, and no copy that spares what is there."""
+    """An S3 server without `If-None-Match` and without a conditional copy."""
 
     @pytest.fixture
     def old(self, s3: S3Server) -> Place:
@@ -109,7 +109,7 @@ class TestWithoutConditionalPut:
         with pytest.raises(NotImplementedError):
             obstore.put(store, "x", b"", mode="create")
 
-    def test_moved_into_place(self, old: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_objects_are_renamed_into_place(self, old: Place, monkeypatch: pytest.MonkeyPatch) -> None:
         directory, seen = Directory(*old), []
         original = obstore.rename
 
@@ -132,7 +132,7 @@ class TestWithoutConditionalPut:
 
         def late(store: Any, source: str, target: str, **kw: Any) -> None:
             if not kw:
-                raise AssertionError("renamed over another's object")
+                raise AssertionError("overwrote a foreign object")
             directory.put(target, b"foreign")
             original(store, source, target, **kw)
 
@@ -152,7 +152,7 @@ class TestWithoutConditionalPut:
             directory.put_if_absent(commit_path(1), b"ours")
         assert paths(directory) == []
 
-    def test_a_lake_on_it(self, lake: deltasql.Lake, s3: S3Server, namespace: str) -> None:
+    def test_a_lake_without_conditional_put(self, lake: deltasql.Lake, s3: S3Server, namespace: str) -> None:
         with s3_lake(lake, s3.options(conditional_put="disabled")) as old:
             table = old.create_table("t", "id BIGINT", location=f"s3://lake/{uuid.uuid4()}")
             for version in (1, 2):
@@ -266,7 +266,7 @@ class TestOptions:
             {"http2_keep_alive_timeout": "1s"},
             {"http1_only": "true"},
             {"proxy_excludes": "127.0.0.1"},
-            {"user_agent": "somebody/1"},
+            {"user_agent": "client/1"},
         ],
         ids=str,
     )
@@ -274,7 +274,7 @@ class TestOptions:
         assert Directory(f"s3://lake/{uuid.uuid4()}", s3.options(**option)).get("a") is None
 
     @pytest.mark.parametrize(
-        ("options", "said"),
+        ("options", "message"),
         [
             ({"aws_nonsense": "x"}, "aws_nonsense"),
             ({"timeout": "soon"}, "soon"),
@@ -284,10 +284,10 @@ class TestOptions:
         ],
         ids=str,
     )
-    def test_invalid_options(self, s3: S3Server, options: dict[str, Any], said: str) -> None:
+    def test_invalid_options(self, s3: S3Server, options: dict[str, Any], message: str) -> None:
         with pytest.raises(StorageError, match="cannot open the location 's3://lake/x'") as caught:
             Directory("s3://lake/x", s3.options() | options)
-        assert said in str(caught.value)
+        assert message in str(caught.value)
         assert s3.secret not in everything(caught.value)
 
     def test_unknown_scheme(self) -> None:
@@ -295,29 +295,29 @@ class TestOptions:
             Directory("ftp://a/b", {})
 
     def test_a_secret_in_the_wrong_option_is_hidden(self) -> None:
-        """What obstore would repeat does not come out, not even in a traceback."""
-        secret = "n0b0dy-may-see-this"
+        """A secret that obstore would repeat is in neither the message nor the traceback."""
+        secret = "n0t-f0r-the-l0g"
         options = {"conditional_put": secret, "aws_secret_access_key": secret}
         with pytest.raises(StorageError) as caught:
             Directory("s3://lake/x", options)
         assert secret not in everything(caught.value)
 
 
-class TestRefusals:
-    """Through the public face: the commit stands, and what is wrong is told without secrets."""
+class TestPublishingErrors:
+    """The commit succeeds, and the error of the failed publishing has no secrets."""
 
     @pytest.fixture
-    def refused(self, lake: deltasql.Lake, s3: S3Server, namespace: str) -> Callable[..., str]:
+    def publish_error(self, lake: deltasql.Lake, s3: S3Server, namespace: str) -> Callable[..., str]:
         def attempt(location: str = "s3://lake", **options: str | None) -> str:
             given = {k: v for k, v in (s3.options() | options).items() if v is not None}
             place = f"{location}/{uuid.uuid4()}"
-            own = {"postgres.schema": f"s{uuid.uuid4().hex}"}
-            silent = own | {"mirror.mode": "off"}
-            with s3_lake(lake, given, **own) as other, s3_lake(lake, given, **silent) as unpublished:
-                with pytest.raises(StorageError) as refusal:
+            config = {"postgres.schema": f"s{uuid.uuid4().hex}"}
+            silent = config | {"mirror.mode": "off"}
+            with s3_lake(lake, given, **config) as other, s3_lake(lake, given, **silent) as unpublished:
+                with pytest.raises(StorageError) as rejected:
                     other.create_table("t", "id BIGINT", location=place)
                 assert other.tables() == []
-                assert given.get("aws_secret_access_key", s3.secret) not in everything(refusal.value)
+                assert given.get("aws_secret_access_key", s3.secret) not in everything(rejected.value)
                 table = unpublished.create_table("t", "id BIGINT", location=place)
                 stage(other, table)
                 status = other.mirror.status()[0]
@@ -332,13 +332,13 @@ class TestRefusals:
 
         return attempt
 
-    def test_wrong_credentials(self, s3: S3Server, refused: Callable[..., str]) -> None:
+    def test_wrong_credentials(self, s3: S3Server, publish_error: Callable[..., str]) -> None:
         with s3.checking_credentials():
-            text = refused(aws_access_key_id="nobody", aws_secret_access_key="t0p-s3cret")
+            text = publish_error(aws_access_key_id="nobody", aws_secret_access_key="t0p-s3cret")
         assert "InvalidAccessKeyId" in text
 
-    def test_no_such_bucket(self, refused: Callable[..., str]) -> None:
-        assert "NoSuchBucket: The specified bucket does not exist" in refused("s3://no-such-bucket")
+    def test_no_such_bucket(self, publish_error: Callable[..., str]) -> None:
+        assert "NoSuchBucket: The specified bucket does not exist" in publish_error("s3://no-such-bucket")
 
     def test_no_such_bucket_when_reading(self, s3: S3Server) -> None:
         directory = Directory("s3://no-such-bucket/t", s3.options())
@@ -346,14 +346,14 @@ class TestRefusals:
             with pytest.raises(StorageError, match="NoSuchBucket"):
                 read()
 
-    def test_http_that_is_not_allowed(self, refused: Callable[..., str]) -> None:
-        assert 'allow_http="true"' in refused(allow_http=None)
+    def test_http_that_is_not_allowed(self, publish_error: Callable[..., str]) -> None:
+        assert 'allow_http="true"' in publish_error(allow_http=None)
 
-    def test_unreachable_endpoint(self, refused: Callable[..., str]) -> None:
-        assert "connection refused" in refused(aws_endpoint="http://127.0.0.1:1")
+    def test_unreachable_endpoint(self, publish_error: Callable[..., str]) -> None:
+        assert "connection refused" in publish_error(aws_endpoint="http://127.0.0.1:1")
 
     def test_silent_endpoint(self, s3: S3Server) -> None:
-        """A store that takes a request and is silent; writing is not tried twice, so that a commit does not wait."""
+        """A server that accepts a connection and never answers; a write is not retried, so that a commit does not wait."""
         with socket.create_server(("127.0.0.1", 0)) as silent:
             endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
             directory = Directory("s3://lake/t", s3.options(endpoint, read_timeout="300ms"))
@@ -366,12 +366,12 @@ class TestRefusals:
             with pytest.raises(BlockingIOError):
                 silent.accept()
 
-    def test_unknown_option(self, refused: Callable[..., str]) -> None:
-        assert "aws_nonsense" in refused(aws_nonsense="1")
+    def test_unknown_option(self, publish_error: Callable[..., str]) -> None:
+        assert "aws_nonsense" in publish_error(aws_nonsense="1")
 
 
 def s3_lake(lake: deltasql.Lake, options: dict[str, str], **config: Any) -> deltasql.Lake:
-    """A lake of its own in the server of another: nobody without these options tries to publish its tables."""
+    """A lake in a separate database schema, so that no lake without these options publishes its tables."""
     settings = {"postgres.schema": f"s{uuid.uuid4().hex}", **config}
     return deltasql.connect(lake.dsn, config=settings, storage_options=options)
 
@@ -383,7 +383,7 @@ def stage(lake: deltasql.Lake, table: deltasql.Table) -> int:
 
 
 def everything(error: BaseException) -> str:
-    """An error as a log would show it, with its causes."""
+    """Return the traceback of an error with its causes."""
     return "".join(traceback.format_exception(error))
 
 
@@ -399,7 +399,7 @@ class TestFiles:
 
     def test_an_error_leaves_no_object(self, place: Place) -> None:
         if place[0].startswith("/"):
-            pytest.skip("a local file that was begun stays: its name is nobody's")
+            pytest.skip("a partial local file stays, under a name that is not reused")
         directory = Directory(*place)
         with pytest.raises(ZeroDivisionError), directory.writing("x") as file:
             file.write(b"1" * 10_000_000)

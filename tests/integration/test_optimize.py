@@ -1,4 +1,4 @@
-"""Compaction: the same rows in fewer files, and in nobody's way."""
+"""Compaction keeps the rows, reduces the number of files, and does not block other writers."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def ids(table: deltasql.Table) -> list[int]:
     return sorted(table.arrow()["id"].to_pylist())
 
 
-@pytest.fixture(params=["here", "spark"])
-def where_it_runs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(params=["arrow", "spark"])
+def each_engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "spark":
         request.getfixturevalue("spark_session")
         monkeypatch.setattr(optimize, "_HERE_BYTES", 0)
 
 
-@pytest.mark.usefixtures("where_it_runs")
+@pytest.mark.usefixtures("each_engine")
 def test_small_files_become_one_for_each_partition(make_table: Make, spark_session: SparkSession) -> None:
     table = make_table(schema="id BIGINT, part STRING", partition_by=["part"])
     for start in range(0, 60, 10):
@@ -80,10 +80,10 @@ def test_files_have_the_target_size(make_table: Make) -> None:
     assert ids(table) == list(range(8000))
 
 
-@pytest.mark.usefixtures("where_it_runs")
+@pytest.mark.usefixtures("each_engine")
 @pytest.mark.parametrize("kind", ["repeated", "random", "tiny", "shared"])
 def test_a_second_run_has_nothing_to_do(make_table: Make, kind: str) -> None:
-    """However well rows are compressed, alone and together."""
+    """This holds for every compression ratio of single and merged files."""
     draw = random.Random(kind)
     texts = {
         "repeated": lambda i: ["the same long text again and again"] * 20_000,
@@ -107,7 +107,7 @@ def test_a_second_run_has_nothing_to_do(make_table: Make, kind: str) -> None:
     assert (table.files().num_rows, table.arrow().num_rows) == (1, before.num_rows)
     assert Counter(table.arrow()["s"].to_pylist()) == Counter(before["s"].to_pylist())
     known = {path for version in range(table.version + 1) for path in table.files(version=version)["path"].to_pylist()}
-    assert {path.name for path in Path(table.location).glob("*.parquet")} == known, "nothing else stays"
+    assert {path.name for path in Path(table.location).glob("*.parquet")} == known, "no other file is left"
 
 
 def test_where(make_table: Make) -> None:
@@ -139,7 +139,7 @@ def test_any_condition_on_partitions(make_table: Make, where: str) -> None:
 
 
 def test_where_over_data(make_table: Make) -> None:
-    """Files that cannot hold such rows, by their statistics, are left alone."""
+    """Files whose statistics exclude matching rows are not compacted."""
     table = make_table(schema="id BIGINT, part STRING")
     for start in range(0, 40, 10):
         table.append(numbers(start, 10))
@@ -148,12 +148,12 @@ def test_where_over_data(make_table: Make) -> None:
     assert ids(table) == list(range(40))
 
 
-@pytest.mark.usefixtures("where_it_runs")
+@pytest.mark.usefixtures("each_engine")
 def test_deleted_rows_are_purged(make_table: Make, spark_session: SparkSession) -> None:
     table = make_table(schema="id BIGINT, part STRING", properties=ON)
     table.append(numbers(0, 100))
     table.delete(where="id < 5")
-    assert table.optimize(target_size=1).metrics == {}, "5 % are not worth it"
+    assert table.optimize(target_size=1).metrics == {}, "5 % deleted rows are below the limit"
     table.delete(where="id = 5")
     result = table.optimize(target_size=1)
     assert result.metrics["numDeletionVectorsRemoved"] == "1"
@@ -167,7 +167,7 @@ def test_deleted_rows_are_purged(make_table: Make, spark_session: SparkSession) 
 def test_compaction_does_not_conflict_with_appends(
     make_table: Make, lake: deltasql.Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Appends go on; who deletes rows of its files makes it run again."""
+    """A concurrent append does not conflict; a concurrent delete from a compacted file makes the compaction retry."""
     table = make_table(schema="id BIGINT, part STRING")
     for start in (0, 10):
         table.append(numbers(start, 10))
@@ -184,7 +184,7 @@ def test_compaction_does_not_conflict_with_appends(
 
     monkeypatch.setattr(lake.compactor, "compact", slow)
     table.optimize()
-    assert len(runs) == 2, "the deletion was met, the append was not"
+    assert len(runs) == 2, "the delete conflicts, the append does not"
     assert ids(table) == [*range(3), *range(4, 30)]
     assert [entry.operation for entry in table.history()[:3]] == ["OPTIMIZE", "DELETE", "WRITE"]
     before = {path.name for path in Path(table.location).glob("*.parquet")}
@@ -193,7 +193,7 @@ def test_compaction_does_not_conflict_with_appends(
 
 
 def test_appends_continue_during_compaction(make_table: Make) -> None:
-    """Threads append while it runs, again and again: nobody waits for a conflict, and no row is lost."""
+    """Threads append during several compactions: no append fails, and no row is lost."""
     table = make_table(schema="id BIGINT, part STRING", partition_by=["part"])
     table.append(numbers(0, 10))
     over = threading.Event()

@@ -1,4 +1,4 @@
-"""Registering Parquet files on disk by their footers."""
+"""`adds_from_parquet` registers Parquet files by their footers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def adds(
     return adds_from_parquet(str(root), paths, schema(ddl), by, **options)
 
 
-def test_an_add_holds_what_the_file_system_and_the_footer_say(tmp_path: Path) -> None:
+def test_an_add_holds_file_and_footer_metadata(tmp_path: Path) -> None:
     write(tmp_path, "a/part-0.parquet")
     os.utime(tmp_path / "a/part-0.parquet", ns=(0, 1_700_000_000_123_999_999))
     assert adds(tmp_path, "a/part-0.parquet") == [
@@ -48,7 +48,7 @@ def test_an_add_holds_what_the_file_system_and_the_footer_say(tmp_path: Path) ->
     ]
 
 
-def test_paths_are_relative_absolute_or_untidy(tmp_path: Path) -> None:
+def test_paths_are_normalized(tmp_path: Path) -> None:
     for name in ("a.parquet", "b.parquet", "c.parquet"):
         write(tmp_path, name)
     found = adds(tmp_path, "a.parquet", f"{tmp_path}/b.parquet", "x/..//./c.parquet")
@@ -81,7 +81,7 @@ def test_no_files() -> None:
     assert adds_from_parquet("/nowhere", [], schema("id BIGINT")) == []
 
 
-def test_columns_to_index_are_passed_on(tmp_path: Path) -> None:
+def test_statistics_columns_are_configurable(tmp_path: Path) -> None:
     path = write(tmp_path, "a.parquet", pa.table({"id": [1], "x": [2]}))
     (file,) = adds(tmp_path, path, ddl="id BIGINT, x BIGINT", stats_columns=["x"])
     assert file.stats == '{"numRecords":1,"minValues":{"x":2},"maxValues":{"x":2},"nullCount":{"x":0}}'
@@ -126,7 +126,7 @@ def test_given_partition_values_win_over_directories(tmp_path: Path) -> None:
     assert file.partition_values == {"p": None}
 
 
-def test_directories_of_a_table_without_partitions_mean_nothing(tmp_path: Path) -> None:
+def test_directories_of_an_unpartitioned_table_are_ignored(tmp_path: Path) -> None:
     path = write(tmp_path, "batch=7/0.parquet")
     assert adds(tmp_path, path)[0].partition_values == {}
 
@@ -154,7 +154,7 @@ def test_invalid_partition_values(tmp_path: Path, path: str, ddl: str, values: A
         adds(tmp_path, path, ddl=f"id BIGINT, {ddl}", by=("p",), partition_values=values)
 
 
-# --- refusals
+# --- rejected files
 
 
 def test_a_missing_file_is_rejected(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_missing_nullable_columns_are_read_as_null(tmp_path: Path) -> None:
     assert '"nullCount":{"id":0}' in file.stats
 
 
-def test_the_first_bad_file_in_order_is_named_whatever_thread_finds_one(tmp_path: Path) -> None:
+def test_the_first_bad_file_in_order_is_named(tmp_path: Path) -> None:
     paths = [write(tmp_path, f"{i:03}.parquet") for i in range(200)]
     for i in (70, 150):
         (tmp_path / paths[i]).write_bytes(b"broken")

@@ -1,4 +1,4 @@
-"""Long writes show how far they are to those who watch, and to nobody else."""
+"""Long writes show progress on a terminal, and print nothing to a pipe unless `progress` is on."""
 
 from __future__ import annotations
 
@@ -52,17 +52,17 @@ Run = Callable[..., tuple[str, str]]
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """What a script writes to stdout and to stderr, which is a terminal or a pipe."""
+    """Run a script with a terminal or a pipe as stderr, and return its stdout and stderr."""
 
     def run(script: str, *, terminal: bool, seconds: float, progress: str | None = None) -> tuple[str, str]:
         environment = {**os.environ, **java(), "TERM": "xterm", "COLUMNS": "120"}
         if progress:
             environment["DELTASQL_PROGRESS"] = progress
         command = [sys.executable, "-c", script, str(seconds)]
-        ours, theirs = pty.openpty() if terminal else os.pipe()
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, env=environment, cwd=tmp_path) as child:
-            os.close(theirs)
-            shown = _all_of(ours)
+        reader, stderr = pty.openpty() if terminal else os.pipe()
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, env=environment, cwd=tmp_path) as child:
+            os.close(stderr)
+            shown = _all_of(reader)
             stdout = child.stdout.read().decode() if child.stdout else ""
         assert child.returncode == 0, shown
         return stdout, shown
@@ -81,7 +81,7 @@ def _all_of(descriptor: int) -> str:
 def _read(descriptor: int) -> bytes:
     try:
         return os.read(descriptor, 65536)
-    except OSError:  # how a terminal says that the other side is gone
+    except OSError:  # a terminal raises this error when the other end is closed
         return b""
 
 
@@ -93,8 +93,8 @@ def test_a_long_write_shows_rows_and_files_on_a_terminal(run: Run) -> None:
 
 
 def test_a_short_write_shows_nothing(run: Run) -> None:
-    patient = ARROW.replace("import deltasql\n", "import deltasql.progress\ndeltasql.progress.DELAY = 600\n")
-    stdout, shown = run(patient, terminal=True, seconds=0)
+    short = ARROW.replace("import deltasql\n", "import deltasql.progress\ndeltasql.progress.DELAY = 600\n")
+    stdout, shown = run(short, terminal=True, seconds=0)
     assert (stdout, shown) == ("8000\n", "")
 
 
@@ -108,7 +108,7 @@ def test_off_is_silent_on_a_terminal(run: Run) -> None:
     assert (stdout, shown) == ("8000\n", "")
 
 
-def test_a_pipe_gets_plain_lines_when_asked(run: Run) -> None:
+def test_a_pipe_gets_plain_lines_with_progress_on(run: Run) -> None:
     stdout, shown = run(ARROW, terminal=False, seconds=0.3, progress="on")
     assert stdout == "8000\n"
     assert shown.splitlines()[-1] == "writing public.sales: 8,000 rows, 1 file"

@@ -1,4 +1,4 @@
-"""The two ways to read the log as Arrow: row by row for small tables, through ADBC for large ones."""
+"""The log is read row by row for small tables, and through ADBC for large tables."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_both_sessions_return_the_same_tables(lake: deltasql.Lake, make_table: M
             session.shut()
 
 
-def test_a_table_that_grows_is_read_on_through_adbc(
+def test_a_growing_table_is_read_through_adbc(
     lake: deltasql.Lake, make_table: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file_lists, "_MAX_FILES_BY_ROW", 2)

@@ -1,4 +1,4 @@
-"""Reading: snapshots, time travel, pruning, history, one consistent point over all tables."""
+"""Snapshots of files: versions, timestamps, pruning, and consistent snapshots over several tables."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class TestTimestamps:
 
 
 class TestPruning:
-    @pytest.mark.parametrize("known", [False, True], ids=["first question", "cached"])
+    @pytest.mark.parametrize("known", [False, True], ids=["uncached", "cached"])
     def test_by_partition_and_statistics(self, lake: deltasql.Lake, make_table: Make, known: bool) -> None:
         table = make_table(partition_by=["day"])
         days = ["2026-01-01", "2026-01-02", "2026-01-03", None]
@@ -118,7 +118,7 @@ class TestPruning:
         assert paths(table.files(where="amount > 5")) == paths(table.files())
 
     def test_a_cached_snapshot_follows_the_table(self, lake: deltasql.Lake, make_table: Make) -> None:
-        """Random adds, removes and re-adds by another connection; a warm reader always agrees with a cold one."""
+        """After random commits of another connection, a reader with a cache finds all live files."""
         table, chance = make_table(partition_by=["day"]), random.Random(7)
         with deltasql.connect(lake.dsn) as writer:
             live: dict[str, int] = {}
@@ -139,7 +139,7 @@ class TestPruning:
     def test_typed_bounds_prune_like_statistics(
         self, lake: deltasql.Lake, make_table: Make, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The cold path over stored bounds, mixed with small commits that have none, and with dead files."""
+        """Without a cache, stored bounds prune large commits, and statistics prune small commits without bounds."""
         monkeypatch.setattr(file_lists, "_MIN_FILES_FOR_BOUNDS", 1)
         table, chance = make_table(), random.Random(3)
         values: dict[str, int] = {}
@@ -156,10 +156,10 @@ class TestPruning:
             ("id BETWEEN 10 AND 20", lambda v: v <= 20 and v + 50 >= 10),
             ("amount = 3", lambda v: True),
         ]:
-            wanted = sorted(p for p, v in values.items() if keep(v) and p not in gone)
+            expected = sorted(p for p, v in values.items() if keep(v) and p not in gone)
             with deltasql.connect(lake.dsn) as cold:
-                assert paths(cold.table(table.name).files(where=where)) == wanted
-            assert paths(table.files(where=where)) == wanted
+                assert paths(cold.table(table.name).files(where=where)) == expected
+            assert paths(table.files(where=where)) == expected
 
     @pytest.mark.parametrize(
         ("where", "hint"),
@@ -177,7 +177,7 @@ class TestPruning:
 
 class TestManyTables:
     def test_one_point_over_all_tables(self, lake: deltasql.Lake, make_table: Make) -> None:
-        """While a writer keeps two tables equal, every snapshot of the lake sees them equal."""
+        """A writer keeps two tables equal; every snapshot of the lake has equal versions of them."""
         a, b = make_table("a"), make_table("b")
         stop = threading.Event()
 
@@ -204,8 +204,8 @@ class TestManyTables:
         then = lake.snapshot(timestamp=moment)
         assert then.versions[a.name] == then.versions[b.name] == a.version - 3
 
-    def test_a_snapshot_outlives_its_tables(self, lake: deltasql.Lake, make_table: Make) -> None:
-        """A table of the same name is not the same table."""
+    def test_a_snapshot_of_a_dropped_table_fails(self, lake: deltasql.Lake, make_table: Make) -> None:
+        """A new table of the same name does not replace the dropped table in the snapshot."""
         table = make_table()
         append(lake, table, add("old.parquet"))
         point = lake.snapshot()
@@ -214,8 +214,8 @@ class TestManyTables:
         with pytest.raises(deltasql.TableNotFound):
             point.files(table.name)
 
-    def test_a_moment_in_the_past_stays_as_it_was(self, lake: deltasql.Lake, make_table: Make) -> None:
-        """A commit that waits for the lock takes its time when it gets the lock, not when it began to wait."""
+    def test_a_snapshot_at_a_past_time_does_not_change(self, lake: deltasql.Lake, make_table: Make) -> None:
+        """A commit that waits for the table's lock gets the time at which it obtains the lock."""
         table = make_table()
         with psycopg.connect(lake.dsn, options="-c search_path=deltasql") as other:
             other.execute("select from dl_tables where table_id = %s for update", [table.id])
@@ -230,7 +230,7 @@ class TestManyTables:
         assert lake.snapshot(timestamp=moment).versions[table.name] == before == 0
 
     def test_opening_is_not_slowed_by_history(self, lake: deltasql.Lake, make_table: Make) -> None:
-        """The head and the metadata are found by index, however many versions there are."""
+        """The head and the metadata are found by index, with any number of versions."""
         table, writer = make_table(), SqlTxnLogWriter(lake.store)
         for version in range(1, 101):
             writer.commit(table.id, version, [add()])
@@ -244,6 +244,6 @@ class TestManyTables:
 
 
 def _rows_read(node: dict[str, object]) -> float:
-    """Rows that the scans of a plan produced."""
+    """Return the number of rows that the scans of a plan produced."""
     own = node["Actual Rows"] if "Relation Name" in node else 0
     return float(str(own)) + sum(_rows_read(child) for child in node.get("Plans", []))

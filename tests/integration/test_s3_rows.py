@@ -1,5 +1,8 @@
-"""Rows on S3: with nothing but Python packages Arrow writes and reads them, in this process and in Spark's workers;
-with the jars of Hadoop's file system Spark reads them itself."""
+"""Rows on S3.
+
+Without jars, Arrow reads and writes them in this process and in Spark's workers; with Hadoop's S3A jars, Spark reads
+them itself.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +96,7 @@ print(json.dumps([found, before == spark.conf.getAll]))
 
 @pytest.mark.skipif(PLAIN, reason="the jars are for the release of Hadoop that the locked Spark ships")
 def test_through_s3a(embedded_lake: deltasql.Lake, s3: S3Server, tmp_path: Path) -> None:
-    """With the jars of Hadoop's file system on the session, Spark reads natively by the lake's storage options."""
+    """With the S3A jars, Spark reads the files natively, with the lake's storage options."""
     if obstacle := jars.obstacle(jars.S3A) or java_obstacle():
         assert not jars.required(), obstacle
         pytest.skip(obstacle)

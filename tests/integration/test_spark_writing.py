@@ -1,4 +1,4 @@
-"""Spark DataFrames become part of a table: natively, or by Arrow in Spark's workers."""
+"""Writing Spark DataFrames into tables, by Spark's Parquet writer or by Arrow in Spark's Python workers."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tests.readers import assert_same_rows
 from tests.sample_columns import NESTED, PRIMITIVES, table_of
 
 Make = Callable[..., deltasql.Table]
-WAYS = {"native": (), "arrow": ("part",)}
-"""Unpartitioned tables are written by Spark, partitioned ones by Arrow."""
+WRITERS = {"native": (), "arrow": ("part",)}
+"""Spark writes unpartitioned tables, and Arrow writes partitioned tables."""
 
 
-@pytest.fixture(params=WAYS)
+@pytest.fixture(params=WRITERS)
 def partition_by(request: pytest.FixtureRequest) -> tuple[str, ...]:
-    return WAYS[request.param]
+    return WRITERS[request.param]
 
 
 @pytest.fixture
@@ -123,7 +123,9 @@ class TestOverwriting:
         table.append(spark.sql("SELECT 'u' AS id, 1.5D AS even_more"), merge_schema=True)
         assert read(table)[1] == {"id": "u", "more": None, "even_more": 1.5}
 
-    @pytest.mark.parametrize("where", ["id >= 2 AND id < 5", "id % 9 BETWEEN 2 AND 4 AND id < 9"], ids=["plain", "any"])
+    @pytest.mark.parametrize(
+        "where", ["id >= 2 AND id < 5", "id % 9 BETWEEN 2 AND 4 AND id < 9"], ids=["simple", "general"]
+    )
     def test_some_rows(self, make_table: Make, spark: SparkSession, partition_by: tuple[str, ...], where: str) -> None:
         table = make_table(schema="id BIGINT, x DOUBLE, part STRING", partition_by=partition_by)
         for start in (1, 4, 7):
@@ -166,7 +168,7 @@ class TestConstraints:
             ("n = IF(id = 3, 5000000000, 1L)", "n fits INT", "n=5000000000"),
         ],
     )
-    def test_rows_that_break_one(
+    def test_rows_that_violate_a_constraint(
         self, table: deltasql.Table, spark: SparkSession, change: str, constraint: str, shown: str
     ) -> None:
         good = spark.range(10).selectExpr(
@@ -260,7 +262,7 @@ class TestFiles:
     def test_rows_are_computed_once(
         self, make_table: Make, spark: SparkSession, tmp_path: Path, partition_by: tuple[str, ...]
     ) -> None:
-        """A second run of a frame, for a count or a check, would cost as much again, and rand() would differ."""
+        """A second evaluation of the frame would double the cost, and `rand()` would give other values."""
         marks = tmp_path / "marks"
         marks.mkdir()
 

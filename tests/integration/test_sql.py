@@ -1,4 +1,4 @@
-"""Statements as Postgres writes them: parsed, bound, run by Spark, committed at once."""
+"""SQL statements in PostgreSQL syntax: parsing, parameters, results and commits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Run = Callable[..., Any]
 
 @pytest.fixture
 def sql(lake: deltasql.Lake, namespace: str, spark_session: SparkSession) -> Run:
-    """Run a statement in which `ns` stands for the test's namespace; the rows that it gives, else what it did."""
+    """Run a statement, with `ns` replaced by the test's namespace, and return its rows or its result."""
 
     def run(text: str, params: Any = None) -> Any:
         found = lake.sql(text.replace("ns.", f"{namespace}."), params)
@@ -30,7 +30,7 @@ def sql(lake: deltasql.Lake, namespace: str, spark_session: SparkSession) -> Run
 
 @pytest.fixture
 def orders(sql: Run, lake: deltasql.Lake, namespace: str) -> deltasql.Table:
-    """Three orders in two files."""
+    """A table with three orders in two files."""
     sql("CREATE TABLE ns.orders (id BIGINT NOT NULL, day TEXT, amount NUMERIC(10, 2) DEFAULT 7)")
     amounts = pa.array([Decimal(10), Decimal(20), Decimal(30)], pa.decimal128(10, 2))
     rows = pa.table({"id": [1, 2, 3], "day": ["a", "b", "a"], "amount": amounts})
@@ -171,7 +171,7 @@ class TestUpdate:
         assert rows(orders) == [(1, "z", D("10.00")), (2, "b", D("20.00")), (3, "a", D("60.00"))]
 
     def test_adjacent_numbers(self, sql: Run, orders: deltasql.Table) -> None:
-        """Neither `$1,$` nor `$1),($` begins a text in dollars."""
+        """`$1,$` and `$1),($` do not begin a dollar-quoted text."""
         sql("INSERT INTO ns.orders VALUES ($1,$2,$3),($4,$2,$3)", [8, "$1,$2", 1, 9])
         assert [row[:2] for row in rows(orders)[3:]] == [(8, "$1,$2"), (9, "$1,$2")]
         text = "SELECT $1+$2, $$it's $1,$2$$, $tag$ $1 $tag$ FROM ns.orders WHERE id IN ($1,$2) -- $1,$3"
@@ -407,8 +407,8 @@ class TestTransactions:
         assert orders.version == 1
 
 
-class TestNothingIsLeftOut:
-    """What is not understood is refused: to leave it out would change other rows than were meant."""
+class TestUnsupportedClauses:
+    """A statement with an unsupported clause is rejected: without the clause it would change other rows."""
 
     @pytest.mark.parametrize(
         "text",
@@ -461,7 +461,7 @@ class TestNothingIsLeftOut:
                 sql(f"UPDATE ns.s SET o = {value}")
 
 
-class TestAsPostgres:
+class TestPostgresSemantics:
     def test_full_names_in_subqueries(self, sql: Run, orders: deltasql.Table) -> None:
         assert sql("SELECT ns.orders.id FROM ns.orders WHERE ns.orders.day = 'b'") == [(2,)]
         sql("DELETE FROM ns.orders AS o WHERE EXISTS (SELECT 1 FROM ns.orders WHERE ns.orders.id = o.id + 2)")
@@ -529,7 +529,7 @@ class TestFailures:
 
 
 class TestWith:
-    """A WITH clause that changes rows: its parts see those before them."""
+    """A WITH query that changes rows reads the results of the WITH queries before it."""
 
     @pytest.mark.parametrize(
         ("text", "returned", "left"),

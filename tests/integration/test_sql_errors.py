@@ -1,4 +1,4 @@
-"""Errors of statements name the problem and its position in the text that the user wrote."""
+"""Errors of SQL statements name the problem and its position in the statement."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Run = Callable[..., Any]
 
 @pytest.fixture(scope="module")
 def schema(embedded_lake: deltasql.Lake) -> str:
-    """A namespace with a table `c` of three columns and two rows; rejected statements leave it as it is."""
+    """A namespace with a table `c` of three columns and two rows, which rejected statements do not change."""
     name = "sql_errors"
     table = embedded_lake.create_table(f"{name}.c", "id INT, k INT, v STRING")
     embedded_lake.create_table(f"{name}.d", "id INT, other STRING")
@@ -29,14 +29,14 @@ def schema(embedded_lake: deltasql.Lake) -> str:
 
 @pytest.fixture
 def sql(lake: deltasql.Lake, schema: str, spark_session: SparkSession) -> Iterator[Run]:
-    """Run a statement in which `ns` stands for the namespace of the tables, and check that it changes no table."""
+    """Run a statement, with `ns` replaced by the namespace, and check that it changes no table."""
     yield lambda text, params=None: lake.sql(text.replace("ns.", f"{schema}."), params)
     versions = {table.name: table.version for table in lake.tables() if table.name.startswith(f"{schema}.")}
     assert versions == {f"{schema}.c": 1, f"{schema}.d": 0}
 
 
 def problem_of(run: Run, text: str, params: Any = None) -> str:
-    """Return the first line of a statement's error, which has no internal names of deltasql, the parser or Spark."""
+    """Return the first line of a statement's error; assert that it has no internal names of deltasql, sqlglot or Spark."""
     with pytest.raises(deltasql.ValidationError) as caught:
         run(text, params)
     message = str(caught.value)

@@ -1,4 +1,4 @@
-"""What PostgreSQL writes and Spark does not: it means here what it means there."""
+"""PostgreSQL syntax that Spark does not have gives the same results as in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Run = Callable[..., Any]
 
 @pytest.fixture
 def sql(lake: deltasql.Lake, namespace: str, spark_session: SparkSession) -> Run:
-    """Run a statement in which `ns` stands for the test's namespace; its rows in order, else what it did."""
+    """Run a statement, with `ns` replaced by the test's namespace, and return its sorted rows or its result."""
 
     def run(text: str, params: Any = None) -> Any:
         found = lake.sql(text.replace("ns.", f"{namespace}."), params)
@@ -183,7 +183,7 @@ class TestStatements:
         found = sql(
             "MERGE INTO ns.a t USING ns.b s ON t.id = s.id WHEN NOT MATCHED THEN INSERT VALUES (s.id, s.k) RETURNING *"
         )
-        assert found == [(9, 900, "zz", 9, 900, "q")]  # the source first
+        assert found == [(9, 900, "zz", 9, 900, "q")]  # columns of the source first
         with pytest.raises(deltasql.ValidationError, match="names 3 columns and gives 4 values"):
             sql("MERGE INTO ns.a t USING ns.b s ON t.id = s.id WHEN NOT MATCHED THEN INSERT VALUES (1, 2, 3, 4)")
 
@@ -321,12 +321,12 @@ class TestValues:
         assert sql("SELECT 1; -- done") == [(1,)]
 
 
-class TestNamesOfQueries:
-    """A name of a WITH clause hides a table in its own query alone."""
+class TestWithQueryNames:
+    """The name of a WITH query hides a table of the same name only inside its own statement."""
 
     @pytest.fixture
     def a(self, lake: deltasql.Lake, namespace: str, spark_session: SparkSession) -> Iterator[str]:
-        """A table that can be named without a namespace, of three rows."""
+        """A table of three rows in the default namespace."""
         name = f"{namespace}_a"
         lake.sql(f"CREATE TABLE {name} AS SELECT * FROM (VALUES (1), (2), (3)) v(id)")
         yield name
@@ -473,9 +473,7 @@ QUANTIFIED = [
 ]
 
 
-def test_quantified_comparisons_mean_what_they_mean_in_postgresql(
-    lake: deltasql.Lake, spark_session: SparkSession
-) -> None:
+def test_quantified_comparisons_match_postgresql(lake: deltasql.Lake, spark_session: SparkSession) -> None:
     rows = "(VALUES (1, 'x'), (2, 'xy'), (3, 'Y'), (NULL, NULL)) AS r(n, v)"
     query = f"SELECT n, {', '.join(f'({c}) AS c{i}' for i, c in enumerate(QUANTIFIED))} FROM {rows}"
     with psycopg.connect(lake.dsn) as connection:
@@ -493,7 +491,7 @@ def test_ambiguous_patterns_are_rejected(sql: Run, condition: str) -> None:
         sql(f"DELETE FROM ns.a WHERE {condition}", [["x"]] if "$1" in condition else None)
 
 
-class TestWhereParametersMayBe:
+class TestParameterPositions:
     def test_names_that_look_alike(self, tables: None, sql: Run) -> None:
         params = {"ids": [1], "ids_": [2], "ids_item1": 3, "ids_1": 9}
         where = "id = ANY(:ids_) OR id = ANY(:ids) OR id = :ids_item1 OR id = :ids_1"
@@ -522,7 +520,7 @@ class TestWhereParametersMayBe:
 
     @pytest.mark.parametrize("sign", [1, -1])
     def test_floats_are_compared_as_floats(self, sql: Run, sign: int) -> None:
-        """A decimal that is the same as a float only once it is rounded is found, and its file is not left out."""
+        """A decimal that equals a float only after rounding matches, and its file is not pruned."""
         sql("CREATE TABLE ns.d (id INT, p DECIMAL(38, 20))")
         sql(f"INSERT INTO ns.d VALUES (1, {'-' if sign < 0 else ''}0.10000000000000000001)")
         assert sql("SELECT id FROM ns.d WHERE p = $1", [0.1 * sign]) == [(1,)]

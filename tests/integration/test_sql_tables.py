@@ -1,4 +1,4 @@
-"""docs/reference/tables.md shows the schema of this release, and its queries run."""
+"""docs/reference/tables.md is up to date with the schema, and its queries run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_every_table_view_column_and_function_has_a_comment(lake: deltasql.Lake)
 
 @pytest.fixture(scope="module")
 def shop(embedded_lake: deltasql.Lake) -> Iterator[deltasql.Lake]:
-    """A database with the table `shop.orders` at version 7, and a transaction over two tables."""
+    """A database with the table `shop.orders` at version 7 and a transaction over two tables."""
     with psycopg.connect(embedded_lake.dsn, autocommit=True) as connection:
         connection.execute("create database useful_queries")
         with deltasql.connect(make_conninfo(embedded_lake.dsn, dbname="useful_queries")) as lake:

@@ -1,4 +1,4 @@
-"""The database side: migrations, roles, limits, connections."""
+"""The database: migrations, roles, limits, connections."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.servers import PostgresServer, wait_until
 
 @pytest.fixture
 def empty_database(any_lake: deltasql.Lake, namespace: str) -> Iterator[str]:
-    """A database of its own on the same server; its connection string."""
+    """Create a separate database on the same server, and return its connection string."""
     with psycopg.connect(any_lake.dsn, autocommit=True) as connection:
         connection.execute(sql.SQL("create database {}").format(sql.Identifier(namespace)))
         yield make_conninfo(any_lake.dsn, dbname=namespace)
@@ -32,7 +32,7 @@ def empty_database(any_lake: deltasql.Lake, namespace: str) -> Iterator[str]:
 
 @pytest.fixture
 def next_release(empty_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A release with one migration more than the database has; the file of that migration."""
+    """Add a migration that the database does not have yet, and return its file."""
     deltasql.connect(empty_database).close()
     for migration in migrations():
         (tmp_path / f"{migration.number:04d}_{migration.name}.sql").write_text(migration.text)
@@ -57,7 +57,7 @@ class TestMigrations:
             assert lake.tables() == []
             assert lake.create_table("t", "id BIGINT").version == 0
 
-    def test_a_newer_schema_says_upgrade(self, empty_database: str) -> None:
+    def test_a_newer_schema_suggests_an_upgrade(self, empty_database: str) -> None:
         deltasql.connect(empty_database).close()
         _execute(empty_database, f"insert into deltasql.dl_migrations values ({latest() + 1}, 'from the future')")
         with pytest.raises(deltasql.SchemaOutdated, match="upgrade deltasql") as caught:
@@ -66,7 +66,7 @@ class TestMigrations:
         with pytest.raises(deltasql.SchemaOutdated, match="upgrade deltasql"), open_store(empty_database) as store:
             store.migrate()
 
-    def test_an_older_schema_says_migrate(self, empty_database: str, next_release: Path) -> None:
+    def test_an_older_schema_suggests_migrate(self, empty_database: str, next_release: Path) -> None:
         with pytest.raises(deltasql.SchemaOutdated, match="run `deltasql migrate`") as caught:
             deltasql.connect(empty_database)
         assert (caught.value.found, caught.value.wanted) == (latest() - 1, latest())
@@ -167,12 +167,12 @@ class TestLimits:
         with deltasql.connect(
             any_lake.dsn, config={"transaction.timeout": "7s", "transaction.lock_timeout": 3}
         ) as lake:
-            wanted = {"lock_timeout": "3000", "statement_timeout": "7000", "search_path": "deltasql"}
+            expected = {"lock_timeout": "3000", "statement_timeout": "7000", "search_path": "deltasql"}
             with lake.store._database.connection() as connection:
                 rows = connection.execute(
-                    "select name, setting from pg_settings where name = any(%s)", [list(wanted)]
+                    "select name, setting from pg_settings where name = any(%s)", [list(expected)]
                 ).fetchall()
-        assert {r["name"]: r["setting"] for r in rows} == wanted
+        assert {r["name"]: r["setting"] for r in rows} == expected
 
     @pytest.mark.parametrize("files", [1, 100], ids=["one call", "copy"])
     def test_a_held_lock_ends_in_commit_timeout(self, any_lake: deltasql.Lake, namespace: str, files: int) -> None:
@@ -190,7 +190,7 @@ class TestLimits:
 
     def test_pool_exhaustion_is_named(self, lake: deltasql.Lake) -> None:
         with deltasql.connect(lake.dsn, config={"pool.size": 1}) as small:
-            small.store._database._pool.timeout = 0.2  # once the first connection is there
+            small.store._database._pool.timeout = 0.2  # after the first connection is open
             with small.store._database.connection():
                 with pytest.raises(deltasql.DatabaseUnavailable, match=r"pool\.size"):
                     small.tables()
