@@ -1,4 +1,4 @@
-"""A proxy before an S3 server that misbehaves as networks and stores do."""
+"""A proxy in front of an S3 server that simulates faults of networks and stores."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _UNKNOWN = (
 
 @dataclass(frozen=True)
 class Request:
-    """One request as the client sent it, as far as it has arrived."""
+    """One request of a client."""
 
     method: str
     path: str
@@ -33,37 +33,37 @@ class Request:
 
 
 class StoreProxy:
-    """Every request has a connection of its own, and is spoilt if `fault` is set and `spoils` says so.
+    """Forwards requests, each on a separate connection. If `fault` is set, requests for which `affects` is true fail.
 
     =========  ==========================================================================================
-    fault      what happens
+    fault      effect
     =========  ==========================================================================================
-    refuse     nobody listens
-    503        the server says that it is too busy
-    501        the server says that it does not know what a header asks for
-    400        the same, as other servers say it
-    cut        the connection breaks in the middle of the request
-    lost       the request is done, and the connection breaks before the answer
-    late       the request is done, and the answer comes too late, or not at all
-    silent     nothing is done, and there is no answer
+    refuse     the connection is refused
+    503        the server answers 503 Slow Down
+    501        the server answers 501: a header is not supported
+    400        the server answers 400: a header is not supported
+    cut        the connection breaks during the request
+    lost       the request succeeds, and the connection breaks before the response
+    late       the request succeeds, and the response is delayed until the block ends
+    silent     the request is ignored, without a response
     =========  ==========================================================================================
 
-    `before` is called with each request before it is passed on, `after` once it is done but not yet answered.
+    `before` is called before each request is forwarded, `after` when the server has processed it, before the response.
     """
 
     def __init__(self, port: int) -> None:
         self._server_port = port
         self._listener: socket.socket | None = None
         self._ended = threading.Event()
-        self.spoils: Callable[[Request], bool] = lambda _: True
+        self.affects: Callable[[Request], bool] = lambda _: True
         self.before: Callable[[Request], None] = lambda _: None
         self.after: Callable[[Request], None] = lambda _: None
         self.fault: str | None = None
-        self.spoilt = 0
+        self.affected = 0
         self.rate = 0
-        """How many bytes a second the link carries; 0 if it is fast."""
+        """The bandwidth of uploads in bytes per second; 0 is unlimited."""
         self.written: dict[str, list[bytes]] = {}
-        """The bodies that the server took, by path."""
+        """The bodies of successful PUT requests, by path."""
         self.port = 0
         self._listen()
 
@@ -73,16 +73,16 @@ class StoreProxy:
 
     def close(self) -> None:
         self._ended.set()
-        self._hang_up()
+        self._stop_listening()
 
     @contextmanager
-    def failing(self, fault: str, spoils: Callable[[Request], bool] = lambda _: True) -> Iterator[None]:
-        """A fault as long as the block lasts."""
-        self.spoils, self.spoilt = spoils, 0
+    def failing(self, fault: str, affects: Callable[[Request], bool] = lambda _: True) -> Iterator[None]:
+        """Simulate a fault for the duration of the block."""
+        self.affects, self.affected = affects, 0
         self._ended.clear()
         self.fault = fault
         if fault == "refuse":
-            self._hang_up()
+            self._stop_listening()
         try:
             yield
         finally:
@@ -99,8 +99,8 @@ class StoreProxy:
         self.port = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
 
-    def _hang_up(self) -> None:
-        """Closing a listener that a thread waits on does not end the wait; shutting it down does."""
+    def _stop_listening(self) -> None:
+        """Shut the listener down: closing it alone does not wake the thread that waits on it."""
         if self._listener is not None:
             with suppress(OSError):
                 self._listener.shutdown(socket.SHUT_RDWR)
@@ -136,8 +136,8 @@ class StoreProxy:
             self._answer(client, Request(method, path, once, length, body))
 
     def _answer(self, client: socket.socket, request: Request) -> None:
-        fault = self.fault if self.fault and self.spoils(request) else None
-        self.spoilt += fault is not None
+        fault = self.fault if self.fault and self.affects(request) else None
+        self.affected += fault is not None
         match fault:
             case None:
                 client.sendall(self._pass_on(request))
@@ -168,7 +168,7 @@ class StoreProxy:
         return answer
 
     def _send(self, request: Request, body: bytes) -> bytes:
-        """A request to the server, and all it answers; nothing is awaited for a body that is cut short."""
+        """Send a request and return the response; do not wait for a response to a truncated body."""
         with socket.create_connection(("127.0.0.1", self._server_port), timeout=30) as server:
             server.sendall(request.head + body)
             answer = b""
@@ -178,5 +178,5 @@ class StoreProxy:
 
 
 def _reset(client: socket.socket) -> None:
-    """Break a connection without a farewell."""
+    """Close a connection with a reset."""
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -1,5 +1,7 @@
-"""`kill -9` of a publisher between any two of its steps: readers see the version before or the version, and the next
-pass completes what is missing."""
+"""`kill -9` of a publisher before and after each step.
+
+Readers see the previous or the new version, and the next pass publishes the missing versions.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +35,11 @@ STEPS: list[tuple[type | object, str]] = [
     (checkpoints, "clean_log"),
 ]
 MOMENTS = [*((step, 1) for step in range(len(STEPS))), (0, 2), (0, 3)]
-"""Which step, and which time it is done: between two of the commit files, too."""
+"""Pairs of a step and the call of the step at which the publisher dies."""
 
 
 def publish_and_die(dsn: str, config: dict[str, str], table: str, step: int, time: int, after: bool) -> None:
-    """Publish three versions and the checkpoint of the second, and clean the log, dying at a step."""
+    """Publish three versions, write a checkpoint and clean up the log; die at the given call of a step."""
     owner, name = STEPS[step]
     original = getattr(owner, name)
     times = itertools.count(1)
@@ -59,7 +61,7 @@ def publish_and_die(dsn: str, config: dict[str, str], table: str, step: int, tim
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize(("step", "time"), MOMENTS, ids=[f"{STEPS[step][1]}-{time}" for step, time in MOMENTS])
 def test_killed_at_each_step(embedded_lake: deltasql.Lake, step: int, time: int, after: bool) -> None:
-    config = {"postgres.schema": f"s{uuid.uuid4().hex}"}  # nobody else publishes these tables
+    config = {"postgres.schema": f"s{uuid.uuid4().hex}"}  # a separate schema, so that no other lake publishes the table
     with deltasql.connect(embedded_lake.dsn, config=config) as lake:
         killed_at(lake, config, step, time, after)
 
@@ -86,7 +88,7 @@ def killed_at(lake: deltasql.Lake, config: dict[str, str], step: int, time: int,
         lake.mirror._reconciler.reconcile(lake.mirror._find(table.name), check_log=False)
         return DeltaTable(table.location).version() == 5
 
-    wait_until(completed)  # as long as the server has not noticed the kill, the table has its publisher
+    wait_until(completed)  # the killed publisher holds the table's lock until the server notices
     assert len(DeltaTable(table.location).file_uris()) == 5
     assert lake.mirror.validate(table.name) == []
 

@@ -1,4 +1,4 @@
-"""`kill -9` of a process after a statement wrote its files and before it committed: the table is unchanged and usable."""
+"""`kill -9` of a process between writing the files of a statement and its commit: the table is unchanged and usable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kill -9` of a stream around its commit: restarted, the stream neither loses nor doubles rows."""
+"""`kill -9` of a stream before and after the commit of a batch: after a restart, each row is in the table once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kill -9` of a stream into two tables at each step of a batch: both tables always have the same batches, each once."""
+"""`kill -9` of a stream into two tables at each step of a batch: both tables have the same batches, each once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kill -9` of a writer before and after each step of its commit: all of it landed, or nothing."""
+"""`kill -9` of a writer before and after each step of its commit: the commit succeeds completely or not at all."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STEPS = [(step, 1) for step in ONCE] + [(step, which) for step in PER_TABLE for 
 
 
 def commit_and_die(dsn: str, ids: list[str], files: int, step: str, after: bool, which: int) -> None:
-    """Commit to two tables, dying at a step; `which` counts its calls, one per table for some steps."""
+    """Commit to two tables and die at call number `which` of a step; some steps run once per table."""
     original = getattr(log_writer, step)
     calls = 0
 
@@ -55,14 +55,14 @@ def test_killed_at_each_step(
     process.join(60)
     assert process.exitcode == -signal.SIGKILL
     wait_until(lambda: not _in_flight(lake))
-    landed = step == "end" and after
+    committed = step == "end" and after
     for table in tables:
-        assert table.version == (2 if landed else 1)
-        assert table.files().num_rows == (50 if landed else 1)
+        assert table.version == (2 if committed else 1)
+        assert table.files().num_rows == (50 if committed else 1)
     with lake.begin() as tx:
         for table in tables:
             tx.stage(table, [add("next.parquet")])
-    assert set(tx.versions.values()) == {3 if landed else 2}, "nothing is left locked"
+    assert set(tx.versions.values()) == {3 if committed else 2}, "no lock is left"
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
@@ -81,7 +81,7 @@ def test_killed_around_a_commit_of_one_call(
 
 
 def _in_flight(lake: deltasql.Lake) -> bool:
-    """Does a session of the killed process still hold a transaction?"""
+    """Return whether a session of the killed process still has an open transaction."""
     with psycopg.connect(lake.dsn) as connection:
         row = connection.execute(
             "select count(*) from pg_stat_activity where application_name = 'deltasql' "

@@ -1,4 +1,4 @@
-"""A connection that breaks during a commit: the library finds out by itself whether the commit landed."""
+"""The connection breaks during a commit, and the library looks up whether the commit succeeded."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from tests.servers import PostgresServer, debian_binaries, wait_until
 
 
 class Proxy:
-    """Stands between client and server, and hangs up on the client at a chosen message.
+    """A proxy between client and server that closes the client's connection at a given message.
 
-    `cut` is a text of the client's message to wait for. With `deliver` the message reaches the server and only the
-    reply is lost; without it the message is lost as well.
+    `cut` is a part of the client's message to wait for. With `deliver` the message reaches the server and only the
+    reply is lost; otherwise both are lost.
     """
 
     def __init__(self, directory: Path, server: str) -> None:
@@ -63,11 +63,11 @@ class Proxy:
                     if not data:
                         return
                     if ready is client and self.cut is not None and self.cut in data:
-                        self._hang_up(client, server, data)
+                        self._close(client, server, data)
                         return
                     (server if ready is client else client).sendall(data)
 
-    def _hang_up(self, client: socket.socket, server: socket.socket, data: bytes) -> None:
+    def _close(self, client: socket.socket, server: socket.socket, data: bytes) -> None:
         self.cut = None
         self.cuts += 1
         if self.deliver:
@@ -93,7 +93,7 @@ def proxied(lake: deltasql.Lake, directory: Path, patience: str = "30s") -> Iter
 
 @pytest.fixture
 def short_directory() -> Iterator[Path]:
-    """A unix socket's path has room for 107 bytes."""
+    """A directory with a short path: the path of a Unix socket is limited to 107 bytes."""
     path = Path(f"/tmp/deltasql-proxy-{os.getpid()}-{threading.get_ident()}")
     path.mkdir(mode=0o700)
     yield path
@@ -128,11 +128,11 @@ def test_lost_during_commit(
 
 
 def _last_message(tx: deltasql.Transaction, files: int) -> bytes:
-    """What only the message that commits holds: the call with the transaction's id, or COMMIT itself."""
+    """Return bytes that only the last message of the commit has: the transaction id in the call, or COMMIT."""
     return b"commit\x00" if files > 1 else str(tx.id).encode()
 
 
-def test_outcome_unknown_when_the_server_cannot_be_asked(
+def test_outcome_is_unknown_when_the_server_is_unreachable(
     lake: deltasql.Lake, make_table: Callable[..., deltasql.Table], short_directory: Path
 ) -> None:
     table = make_table()
@@ -163,7 +163,7 @@ def test_lost_before_commit_writes_nothing(
 def test_a_session_that_the_server_ended_is_replaced(
     lake: deltasql.Lake, make_table: Callable[..., deltasql.Table], namespace: str
 ) -> None:
-    """An idle connection of the pool that the server closed is noticed before anything is sent on it."""
+    """An idle pool connection that the server closed is replaced before it is used."""
     table = make_table()
     with deltasql.connect(lake.dsn, config={"pool.size": 1}) as other:
         handle = other.table(table.name)
@@ -178,30 +178,30 @@ def test_a_session_that_the_server_ended_is_replaced(
 
 
 def test_a_standby_cannot_resolve_the_outcome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may not have heard of it yet: what it does not have may have landed all the same."""
+    """The standby may be behind, so a missing transaction may still be committed."""
     binaries = debian_binaries()
     if binaries is None:
-        pytest.skip("there is no PostgreSQL of the system's")
+        pytest.skip("no PostgreSQL is installed")
     with PostgresServer(binaries, tmp_path) as server:
         with deltasql.connect(server.url) as lake:
             table = lake.create_table("t", "id BIGINT", location=str(tmp_path / "t"))
-            landed = lake.begin()
-            landed.stage(table, [add()])
-            landed.commit()
+            committed = lake.begin()
+            committed.stage(table, [add()])
+            committed.commit()
             server.become_standby()
             monkeypatch.setattr(lake.store._database, "config", Config({"pool.timeout": "1s"}))
             cause = psycopg.OperationalError("the reply was lost")
-            for txn_id in (landed.id, str(uuid.uuid4())):
+            for txn_id in (committed.id, str(uuid.uuid4())):
                 with pytest.raises(deltasql.CommitOutcomeUnknown, match="standby"):
                     outcome.look_up(lake.store._database, txn_id, (1, datetime.now(UTC)), cause)
 
 
 def test_errors_that_leave_the_outcome_unknown(lake: deltasql.Lake) -> None:
-    """A server that refuses a statement has done nothing of it. One that ends the session may have."""
+    """A rejected statement has no effect; a statement during which the server ends the session may have one."""
     with psycopg.connect(lake.dsn, autocommit=True) as connection:
-        with pytest.raises(psycopg.Error) as refused:
+        with pytest.raises(psycopg.Error) as rejected:
             connection.execute("select 1 / 0")
-        assert is_rejection(refused.value)
+        assert is_rejection(rejected.value)
         with pytest.raises(psycopg.Error) as unsent:
             connection.execute("select %s", ["a\0b"])
         assert is_rejection(unsent.value)
@@ -212,5 +212,5 @@ def test_errors_that_leave_the_outcome_unknown(lake: deltasql.Lake) -> None:
             connection.execute("commit")
     assert ended.value.sqlstate == "25P03"
     assert not is_rejection(ended.value)
-    assert not is_rejection(psycopg.errors.IoError("could not fsync the log"))  # cannot be caused here
+    assert not is_rejection(psycopg.errors.IoError("could not fsync the log"))  # fsync errors cannot be caused here
     assert not is_rejection(psycopg.OperationalError("connection lost"))

@@ -1,4 +1,4 @@
-"""Tasks that fail and are tried again: only the files of attempts that succeeded become part of the table."""
+"""Spark retries failed tasks; only the files of successful attempts become part of the table."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from pyspark.sql import SparkSession
 import deltasql
 from deltasql.engines.spark.frame_write import FrameWrite
 
-url, table, way = sys.argv[1:]
-if way == "arrow":
-    FrameWrite._is_native = lambda self, frame: False  # as on an object store
+url, table, writer = sys.argv[1:]
+if writer == "arrow":
+    FrameWrite._is_native = lambda self, frame: False  # as for an object store
 
 
 def failing(batches):
@@ -40,17 +40,17 @@ with deltasql.connect(url, spark=spark) as lake:
 """
 
 
-@pytest.mark.parametrize("way", ["native", "arrow"])
+@pytest.mark.parametrize("writer", ["native", "arrow"])
 def test_failed_attempts_leave_no_files(
-    lake: deltasql.Lake, namespace: str, spark_session: SparkSession, way: str
+    lake: deltasql.Lake, namespace: str, spark_session: SparkSession, writer: str
 ) -> None:
     properties = {"deltasql.writer.target_file_size": "100kb"}
     table = lake.create_table(f"{namespace}.t", "id BIGINT, part STRING", properties=properties)
     environment = process_environment()
-    command = [sys.executable, "-c", PROGRAM, lake.dsn, table.name, way]
+    command = [sys.executable, "-c", PROGRAM, lake.dsn, table.name, writer]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     assert sorted(table.arrow()["id"].to_pylist()) == list(range(200_000))
     written = {p.relative_to(table.location).as_posix() for p in Path(table.location).rglob("part-*.parquet")}
     known = set(table.files()["path"].to_pylist())
-    assert known == written if way == "native" else known < written
+    assert known == written if writer == "native" else known < written

@@ -1,5 +1,8 @@
-"""A store or a database that fails while a commit is published: the commit stands, readers see the version before or
-the version and never an error, and the mirror catches up by itself."""
+"""The store or the database fails during publishing.
+
+The commit succeeds, readers see the previous or the new version and no error, and the mirror publishes the missing
+versions without help.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +32,13 @@ from tests.s3 import S3Server
 from tests.servers import PostgresServer, debian_binaries, wait_until
 from tests.store_proxy import Request, StoreProxy
 
-LONGEST_COMMIT = 15.0
-"""A commit waits for a store that fails, but not for long."""
+MAX_COMMIT_SECONDS = 15.0
+"""The longest time that a commit may wait for a failing store."""
 
 
 @dataclass
-class World:
-    """A lake that reaches its store through a proxy, and a table in it."""
+class ProxiedTable:
+    """A table of a lake that reaches its store through a proxy."""
 
     lake: deltasql.Lake
     table: deltasql.Table
@@ -45,7 +48,7 @@ class World:
     versions: int = 0
 
     def commit(self) -> int:
-        """Commit a version with one file more; everything that a commit file can hold is in it."""
+        """Commit a version with one more live file, and with all kinds of actions."""
         number = self.versions + 1
         values = {"day": "2026-01-01" if number % 2 else None}
         actions: list[Any] = [
@@ -59,13 +62,13 @@ class World:
         started = time.monotonic()
         with self.lake.begin() as tx:
             tx.stage(self.table, actions)
-        assert time.monotonic() - started < LONGEST_COMMIT
+        assert time.monotonic() - started < MAX_COMMIT_SECONDS
         self.versions = tx.versions[self.table.name]
         assert self.versions == number
         return number
 
     def seen(self) -> int:
-        """The version that a reader on the other side of the proxy sees, whole."""
+        """Return the version that delta-rs reads without the proxy, and check its number of files."""
         reader = DeltaTable(self.location, storage_options=self.s3.options())
         version = reader.version()
         assert len(reader.file_uris()) == (version + 1 if version else 0)
@@ -75,8 +78,8 @@ class World:
     def status(self) -> deltasql.MirrorStatus:
         return next(s for s in self.lake.mirror.status() if s.table == self.table.name)
 
-    def converges(self) -> None:
-        """Nobody helps: the status is only looked at."""
+    def assert_converges(self) -> None:
+        """Assert that all versions are published within a minute, without a call to the mirror."""
         wait_until(lambda: not self.status.lag_versions, 60)
         assert self.seen() == self.versions == self.table.version
         assert self.lake.mirror.validate(self.table.name) == []
@@ -86,7 +89,7 @@ class World:
 
 
 def open_lake(dsn: str, proxy: StoreProxy, s3: S3Server, timeout: str = "300ms", **config: Any) -> deltasql.Lake:
-    """A lake with a schema of its own, and little patience unless told otherwise."""
+    """Open a lake in a separate database schema, with short timeouts by default."""
     settings = {
         "postgres.schema": f"s{uuid.uuid4().hex}",
         "mirror.retry_backoff_base": "20ms",
@@ -96,7 +99,7 @@ def open_lake(dsn: str, proxy: StoreProxy, s3: S3Server, timeout: str = "300ms",
     return deltasql.connect(dsn, config=settings | config, storage_options=options)
 
 
-def make_world(lake: deltasql.Lake, proxy: StoreProxy, s3: S3Server) -> World:
+def make_proxied_table(lake: deltasql.Lake, proxy: StoreProxy, s3: S3Server) -> ProxiedTable:
     table = lake.create_table(
         f"t{uuid.uuid4().hex}",
         "id BIGINT, day DATE",
@@ -104,10 +107,10 @@ def make_world(lake: deltasql.Lake, proxy: StoreProxy, s3: S3Server) -> World:
         partition_by=["day"],
         properties={"delta.checkpointInterval": "4"},
     )
-    world = World(lake, table, proxy, s3, table.location)
-    world.commit()
-    world.converges()
-    return world
+    proxied = ProxiedTable(lake, table, proxy, s3, table.location)
+    proxied.commit()
+    proxied.assert_converges()
+    return proxied
 
 
 @pytest.fixture(scope="module")
@@ -118,72 +121,72 @@ def proxy(s3: S3Server) -> Iterator[StoreProxy]:
 
 
 @pytest.fixture(scope="module")
-def impatient_lake(embedded_lake: deltasql.Lake, proxy: StoreProxy, s3: S3Server) -> Iterator[deltasql.Lake]:
+def short_timeout_lake(embedded_lake: deltasql.Lake, proxy: StoreProxy, s3: S3Server) -> Iterator[deltasql.Lake]:
     with open_lake(embedded_lake.dsn, proxy, s3) as lake:
         yield lake
 
 
 @pytest.fixture
-def world(impatient_lake: deltasql.Lake, proxy: StoreProxy, s3: S3Server) -> World:
-    return make_world(impatient_lake, proxy, s3)
+def proxied(short_timeout_lake: deltasql.Lake, proxy: StoreProxy, s3: S3Server) -> ProxiedTable:
+    return make_proxied_table(short_timeout_lake, proxy, s3)
 
 
 @pytest.fixture(scope="module")
-def patient_lake(embedded_lake: deltasql.Lake, proxy: StoreProxy, s3: S3Server) -> Iterator[deltasql.Lake]:
-    """What happens in the proxy takes its time, and the store's client is not to give up meanwhile."""
-    with open_lake(make_conninfo(embedded_lake.dsn, application_name="patient"), proxy, s3, "30s") as lake:
+def long_timeout_lake(embedded_lake: deltasql.Lake, proxy: StoreProxy, s3: S3Server) -> Iterator[deltasql.Lake]:
+    """A lake whose store client does not time out while the proxy delays a request."""
+    with open_lake(make_conninfo(embedded_lake.dsn, application_name="long_timeout"), proxy, s3, "30s") as lake:
         yield lake
 
 
 @pytest.fixture
-def patient_world(patient_lake: deltasql.Lake, proxy: StoreProxy, s3: S3Server) -> World:
-    return make_world(patient_lake, proxy, s3)
+def slow_table(long_timeout_lake: deltasql.Lake, proxy: StoreProxy, s3: S3Server) -> ProxiedTable:
+    return make_proxied_table(long_timeout_lake, proxy, s3)
 
 
 def is_put(request: Request) -> bool:
     return request.method == "PUT"
 
 
-def is_look(request: Request) -> bool:
+def is_head(request: Request) -> bool:
     return request.method == "HEAD"
 
 
 FAULTS: dict[str, tuple[str, Callable[[Request], bool]]] = {
-    "nobody listens": ("refuse", lambda _: True),
-    "too busy": ("503", lambda _: True),
-    "puts too busy": ("503", is_put),
+    "connection refused": ("refuse", lambda _: True),
+    "503": ("503", lambda _: True),
+    "503 for PUT": ("503", is_put),
     "request cut": ("cut", is_put),
-    "answer lost": ("lost", is_put),
-    "answer late": ("late", is_put),
-    "no answer": ("silent", lambda _: True),
-    "look lost": ("lost", is_look),
-    "look late": ("late", is_look),
+    "response lost": ("lost", is_put),
+    "response late": ("late", is_put),
+    "no response": ("silent", lambda _: True),
+    "HEAD response lost": ("lost", is_head),
+    "HEAD response late": ("late", is_head),
 }
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_the_store_fails(world: World, name: str) -> None:
-    fault, spoils = FAULTS[name]
-    with world.proxy.failing(fault, spoils):
-        assert world.commit() == 2
-        assert world.table.version == 2
-        assert world.seen() in (1, 2)
-        assert world.commit() == 3
-        assert world.seen() in (1, 2, 3)
-        assert fault == "refuse" or world.proxy.spoilt
-    world.converges()
-    assert world.commit() == 4
-    world.converges()
+def test_the_store_fails(proxied: ProxiedTable, name: str) -> None:
+    fault, affects = FAULTS[name]
+    with proxied.proxy.failing(fault, affects):
+        assert proxied.commit() == 2
+        assert proxied.table.version == 2
+        assert proxied.seen() in (1, 2)
+        assert proxied.commit() == 3
+        assert proxied.seen() in (1, 2, 3)
+        assert fault == "refuse" or proxied.proxy.affected
+    proxied.assert_converges()
+    assert proxied.commit() == 4
+    proxied.assert_converges()
 
 
 @pytest.mark.parametrize("fault", ["503", "cut", "lost", "late", "silent"])
-def test_the_store_fails_once(world: World, fault: str) -> None:
-    """A hiccup: the next request goes through."""
-    with world.proxy.failing(fault, lambda request: is_put(request) and world.proxy.spoilt == 0):
-        assert world.commit() == 2
-        assert world.seen() in (1, 2)
-        world.converges()
-        assert world.proxy.spoilt == 1
+def test_the_store_fails_once(proxied: ProxiedTable, fault: str) -> None:
+    """Only one request fails."""
+    with proxied.proxy.failing(fault, lambda request: is_put(request) and proxied.proxy.affected == 0):
+        assert proxied.commit() == 2
+        assert proxied.seen() in (1, 2)
+        proxied.assert_converges()
+        assert proxied.proxy.affected == 1
 
 
 @pytest.mark.parametrize(
@@ -197,20 +200,20 @@ def test_the_store_fails_once(world: World, fault: str) -> None:
         ("hint", "lost"),
     ],
 )
-def test_the_store_fails_at_a_checkpoint(world: World, what: str, fault: str) -> None:
-    """A checkpoint that could not be written is written later, though every version is published."""
+def test_the_store_fails_at_a_checkpoint(proxied: ProxiedTable, what: str, fault: str) -> None:
+    """A checkpoint that could not be written is written later, although all versions are published."""
     name = checkpoint_path(4) if what == "checkpoint" else LAST_CHECKPOINT
     for _ in range(2):
-        world.commit()
-    with world.proxy.failing(fault, lambda request: is_put(request) and name in request.path):
-        assert world.commit() == 4
-        # Longer than the store's client tries by itself, where the request did not get through.
-        wait_until(lambda: world.proxy.spoilt > (8 if fault in ("503", "cut") else 0), 60)
-        assert world.seen() == 4
-    wait_until(lambda: world.status.checkpoint == 4, 60)
-    hint = Directory(world.table.location, world.s3.options()).get(LAST_CHECKPOINT)
+        proxied.commit()
+    with proxied.proxy.failing(fault, lambda request: is_put(request) and name in request.path):
+        assert proxied.commit() == 4
+        # Where requests do not reach the store, wait for more failures than the client's own retries.
+        wait_until(lambda: proxied.proxy.affected > (8 if fault in ("503", "cut") else 0), 60)
+        assert proxied.seen() == 4
+    wait_until(lambda: proxied.status.checkpoint == 4, 60)
+    hint = Directory(proxied.table.location, proxied.s3.options()).get(LAST_CHECKPOINT)
     assert json.loads(hint or b"")["version"] == 4
-    world.converges()
+    proxied.assert_converges()
 
 
 def is_conditional(request: Request) -> bool:
@@ -218,30 +221,32 @@ def is_conditional(request: Request) -> bool:
 
 
 @pytest.mark.parametrize("answer", ["501", "400"])
-def test_a_store_without_conditional_put(patient_world: World, answer: str, caplog: pytest.LogCaptureFixture) -> None:
-    """It says so, each time it is asked, and is asked once."""
-    world = patient_world
-    with world.proxy.failing(answer, is_conditional):
+def test_a_store_without_conditional_put(
+    slow_table: ProxiedTable, answer: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The store rejects the first conditional PUT; the library remembers this and logs one warning."""
+    proxied = slow_table
+    with proxied.proxy.failing(answer, is_conditional):
         for version in (2, 3, 4):
-            assert world.commit() == version
-            assert world.seen() == version
-        asked = world.proxy.spoilt
-        world.converges()
-        foreign = Directory(world.table.location, world.s3.options())
+            assert proxied.commit() == version
+            assert proxied.seen() == version
+        rejected = proxied.proxy.affected
+        proxied.assert_converges()
+        foreign = Directory(proxied.table.location, proxied.s3.options())
         foreign.put(commit_path(5), b"{}\n")
-        world.commit()
-        assert world.status.status == "FAILED"
+        proxied.commit()
+        assert proxied.status.status == "FAILED"
         assert foreign.get(commit_path(5)) == b"{}\n"
         foreign.delete([commit_path(5)])
-        world.lake.mirror.repair(world.table.name)
-        world.converges()
-        assert world.proxy.spoilt == asked
+        proxied.lake.mirror.repair(proxied.table.name)
+        proxied.assert_converges()
+        assert proxied.proxy.affected == rejected
     assert caplog.text.count("does not support conditional put") == 1
 
 
-def test_the_staged_text_is_compared(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store without conditional put that spoils what it is given does not get it into its place."""
-    directory = Directory(world.table.location, world.s3.options(conditional_put="disabled"))
+def test_a_corrupted_staged_object_is_not_renamed(proxied: ProxiedTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store without conditional PUT corrupts the staged object: the commit file is not created."""
+    directory = Directory(proxied.table.location, proxied.s3.options(conditional_put="disabled"))
     original = obstore.put
     monkeypatch.setattr(obstore, "put", lambda store, path, data, **kw: original(store, path, data[::-1], **kw))
     with pytest.raises(deltasql.StorageError, match="does not hold"):
@@ -250,10 +255,10 @@ def test_the_staged_text_is_compared(world: World, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_large_commit_over_a_slow_link(embedded_lake: deltasql.Lake, proxy: StoreProxy, s3: S3Server) -> None:
-    """It takes longer than the store's client waits for an answer, and than PostgreSQL lets a transaction idle."""
+    """The upload takes longer than the client's read timeout and PostgreSQL's idle-in-transaction timeout."""
     options = s3.options(proxy.endpoint, read_timeout="1s", timeout="3s")
     config = {"postgres.schema": f"s{uuid.uuid4().hex}"}
-    deltasql.connect(embedded_lake.dsn, config=config).close()  # makes the schema, which may take its time
+    deltasql.connect(embedded_lake.dsn, config=config).close()  # create the schema first, without the short timeout
     config["transaction.timeout"] = "5s"
     with deltasql.connect(embedded_lake.dsn, config=config, storage_options=options) as lake:
         table = lake.create_table("t", "id BIGINT", location=f"s3://lake/{uuid.uuid4()}")
@@ -267,22 +272,22 @@ def test_a_large_commit_over_a_slow_link(embedded_lake: deltasql.Lake, proxy: St
         assert DeltaTable(table.location, storage_options=s3.options()).version() == 1
 
 
-def test_commits_do_not_queue_up_behind_a_silent_store(world: World) -> None:
-    """Once an attempt has failed, the next commits do not wait for the store at all."""
-    with open_lake(world.lake.dsn, world.proxy, world.s3, **{"mirror.retry_backoff_base": "5s"}) as lake:
-        slow = make_world(lake, world.proxy, world.s3)
-        with world.proxy.failing("silent"):
+def test_commits_do_not_queue_up_behind_a_silent_store(proxied: ProxiedTable) -> None:
+    """After a failed attempt, the next commits do not send requests to the store."""
+    with open_lake(proxied.lake.dsn, proxied.proxy, proxied.s3, **{"mirror.retry_backoff_base": "5s"}) as lake:
+        slow = make_proxied_table(lake, proxied.proxy, proxied.s3)
+        with proxied.proxy.failing("silent"):
             slow.commit()
-            asked = world.proxy.spoilt
+            requests = proxied.proxy.affected
             slow.commit()
             slow.commit()
-            assert world.proxy.spoilt == asked
-        slow.converges()
+            assert proxied.proxy.affected == requests
+        slow.assert_converges()
 
 
-def test_a_failure_while_the_retry_thread_ends(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread that retries has found nothing left to do, and a commit fails before it is gone."""
-    look, failed, committed = world.lake.store.outbox.status, [], threading.Event()
+def test_a_failure_while_the_retry_thread_ends(proxied: ProxiedTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit fails to publish after the retry thread found nothing to do and before it exits."""
+    look, failed, committed = proxied.lake.store.outbox.status, [], threading.Event()
 
     def lags(found: list[deltasql.MirrorStatus]) -> bool:
         return any(status.lag_versions for status in found)
@@ -291,21 +296,21 @@ def test_a_failure_while_the_retry_thread_ends(world: World, monkeypatch: pytest
         found = look(*key)
         if threading.current_thread().name == "deltasql-mirror-retry" and not failed and not lags(found):
             failed.append(1)
-            with world.proxy.failing("503"):
-                world.commit()
+            with proxied.proxy.failing("503"):
+                proxied.commit()
             committed.set()
         return found
 
-    with world.proxy.failing("503"):
-        world.commit()
-        monkeypatch.setattr(world.lake.store.outbox, "status", stale)
+    with proxied.proxy.failing("503"):
+        proxied.commit()
+        monkeypatch.setattr(proxied.lake.store.outbox, "status", stale)
     assert committed.wait(60)
-    world.converges()
-    assert world.versions == 3
+    proxied.assert_converges()
+    assert proxied.versions == 3
 
 
-def test_a_full_disk(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not only the store fails: whatever goes wrong at a checkpoint is tried again."""
+def test_a_full_disk(proxied: ProxiedTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error of the local disk is retried like an error of the store."""
     original, failed = checkpoints.write_checkpoint, []
 
     def full(*args: Any, **kw: Any) -> Any:
@@ -316,34 +321,34 @@ def test_a_full_disk(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(checkpoints, "write_checkpoint", full)
     for _ in range(3):
-        world.commit()
-    wait_until(lambda: world.status.checkpoint == 4, 60)
-    world.converges()
+        proxied.commit()
+    wait_until(lambda: proxied.status.checkpoint == 4, 60)
+    proxied.assert_converges()
 
 
-class TestTheDatabaseFails:
-    def test_between_commit_and_publishing(self, patient_world: World) -> None:
-        world = patient_world
-        publish = world.lake.store.publish
+class TestDatabaseFailures:
+    def test_between_commit_and_publishing(self, slow_table: ProxiedTable) -> None:
+        proxied = slow_table
+        publish = proxied.lake.store.publish
 
-        def late(landed: Any) -> None:
-            terminate(world)
-            publish(landed)
+        def late(committed: Any) -> None:
+            terminate(proxied)
+            publish(committed)
 
-        world.lake.store.publish = late
-        world.commit()
-        world.lake.store.publish = publish
-        world.converges()
+        proxied.lake.store.publish = late
+        proxied.commit()
+        proxied.lake.store.publish = publish
+        proxied.assert_converges()
 
     @pytest.mark.parametrize("moment", ["before", "after"])
-    def test_around_the_put(self, patient_world: World, moment: str) -> None:
-        """`after`: the object is there, and the database does not know."""
-        world = patient_world
-        with at(world.proxy, moment, is_put, lambda: terminate(world)) as times:
-            world.commit()
-            assert world.seen() in ((1, 2) if moment == "before" else (2,))
+    def test_around_the_put(self, slow_table: ProxiedTable, moment: str) -> None:
+        """In the case `after`, the object exists and the database has not recorded it."""
+        proxied = slow_table
+        with at(proxied.proxy, moment, is_put, lambda: terminate(proxied)) as times:
+            proxied.commit()
+            assert proxied.seen() in ((1, 2) if moment == "before" else (2,))
         assert times == [1]
-        world.converges()
+        proxied.assert_converges()
 
     def test_a_crash_and_a_restart(
         self, proxy: StoreProxy, s3: S3Server, tmp_path_factory: pytest.TempPathFactory
@@ -351,36 +356,38 @@ class TestTheDatabaseFails:
         binaries = debian_binaries() or find_binaries().directory
         with PostgresServer(binaries, tmp_path_factory.mktemp("pg")) as server:
             with open_lake(server.url, proxy, s3, "30s") as lake:
-                world = make_world(lake, proxy, s3)
+                proxied = make_proxied_table(lake, proxy, s3)
                 with at(proxy, "after", is_put, server.crash) as times:
-                    world.commit()
+                    proxied.commit()
                 assert times == [1]
-                assert world.seen() == 2
+                assert proxied.seen() == 2
                 server.start()
-                world.converges()
-                world.commit()
-                world.converges()
+                proxied.assert_converges()
+                proxied.commit()
+                proxied.assert_converges()
 
 
-def terminate(world: World) -> None:
-    """End the lake's sessions, the one that publishes included."""
-    with psycopg.connect(world.lake.dsn, application_name="admin", autocommit=True) as admin:
-        admin.execute("select pg_terminate_backend(pid, 5000) from pg_stat_activity where application_name = 'patient'")
+def terminate(proxied: ProxiedTable) -> None:
+    """Terminate all sessions of the lake, including the publisher's."""
+    with psycopg.connect(proxied.lake.dsn, application_name="admin", autocommit=True) as admin:
+        admin.execute(
+            "select pg_terminate_backend(pid, 5000) from pg_stat_activity where application_name = 'long_timeout'"
+        )
 
 
 @contextmanager
 def at(
     proxy: StoreProxy, moment: str, which: Callable[[Request], bool], action: Callable[[], None]
 ) -> Iterator[list[int]]:
-    """Have something happen once, before or after a request is done."""
+    """Run `action` once, before or after the first matching request."""
     times: list[int] = []
 
-    def happen(request: Request) -> None:
+    def run_once(request: Request) -> None:
         if which(request) and not times:
             times.append(1)
             action()
 
-    setattr(proxy, moment, happen)
+    setattr(proxy, moment, run_once)
     try:
         yield times
     finally:
