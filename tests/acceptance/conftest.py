@@ -1,4 +1,4 @@
-"""What several acceptance tests share."""
+"""Fixtures of several acceptance tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import deltasql
 def shared_lake(
     lake: deltasql.Lake, spark_session: SparkSession, workdir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
-    """Let `deltasql.connect()` open the embedded lake of the test run, and drop the tables that a page leaves there."""
+    """Make `deltasql.connect()` open the embedded lake of the test run, and drop the tables that a page creates."""
     monkeypatch.chdir(workdir)
     before = {table.name for table in lake.tables()}
     yield

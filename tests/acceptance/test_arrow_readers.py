@@ -1,4 +1,4 @@
-"""Reading without Spark and with it is the same, whoever wrote the files."""
+"""Arrow and Spark read the same rows, from files of every writer."""
 
 from __future__ import annotations
 
@@ -54,24 +54,26 @@ def test_files_that_spark_writes(
     found = table.arrow()
     assert found.schema == table.schema
     found.validate(full=True)
-    assert rows(found) == rows(as_kept(expected) if name == "milliseconds" else expected)
+    assert rows(found) == rows(truncated(expected) if name == "milliseconds" else expected)
     assert_same_rows(tmp_path / "table", found, ["spark"], spark=spark_session)
 
 
-def as_kept(table: pa.Table) -> pa.Table:
-    """Instants cut to milliseconds."""
+def truncated(table: pa.Table) -> pa.Table:
+    """Return a table with timestamps truncated to milliseconds."""
 
-    def cut(value: Any) -> Any:
+    def truncate(value: Any) -> Any:
         match value:
             case dt.datetime() if value.tzinfo:
                 return value.replace(microsecond=value.microsecond // 1000 * 1000)
             case list():
-                return [cut(inner) for inner in value]
+                return [truncate(inner) for inner in value]
             case tuple():
-                return tuple(cut(inner) for inner in value)
+                return tuple(truncate(inner) for inner in value)
         return value
 
-    return pa.table([pa.array([cut(v) for v in table[f.name].to_pylist()], f.type) for f in table.schema], table.schema)
+    return pa.table(
+        [pa.array([truncate(v) for v in table[f.name].to_pylist()], f.type) for f in table.schema], table.schema
+    )
 
 
 def test_every_reader_returns_the_same_rows(make_table: Make, spark_session: SparkSession) -> None:
@@ -91,5 +93,5 @@ def test_delta_in_spark_filters_the_same_rows(where: str, make_table: Make, spar
     expected = table_of(PRIMITIVES)
     table = make_table(schema=expected.schema)
     write(table, expected)
-    theirs = spark_session.read.format("delta").load(table.location).where(where).toArrow()
-    assert rows(table.arrow(where=where)) == rows(theirs)
+    by_delta = spark_session.read.format("delta").load(table.location).where(where).toArrow()
+    assert rows(table.arrow(where=where)) == rows(by_delta)

@@ -1,5 +1,7 @@
-"""How rows are written, step by step: inserted, updated and deleted. After each statement outside readers find the same
-rows in what was published."""
+"""INSERT, UPDATE and DELETE step by step.
+
+After each statement, outside readers find the same rows in the published table.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,12 @@ READERS = ("delta-rs", "duckdb", "spark")
 
 @pytest.fixture(params=["copied", "marked"])
 def orders(request: pytest.FixtureRequest, make_table: Make, spark_session: SparkSession) -> deltasql.Table:
-    """Two files: orders 1 to 10 of Monday, 11 to 20 of Tuesday; small changes are copied, or marked."""
-    marked = {"delta.enableDeletionVectors": str(request.param == "marked").lower()}
+    """A table of two files: orders 1 to 10 on Monday, and 11 to 20 on Tuesday, with and without deletion vectors."""
+    properties = {"delta.enableDeletionVectors": str(request.param == "marked").lower()}
     table = make_table(
-        schema="id BIGINT NOT NULL, day STRING, amount INT", constraints={"positive": "amount > 0"}, properties=marked
+        schema="id BIGINT NOT NULL, day STRING, amount INT",
+        constraints={"positive": "amount > 0"},
+        properties=properties,
     )
     for start, day in ((1, "Mon"), (11, "Tue")):
         ids = list(range(start, start + 10))
@@ -35,7 +39,7 @@ def orders(request: pytest.FixtureRequest, make_table: Make, spark_session: Spar
 
 @pytest.fixture
 def run(orders: deltasql.Table, lake: deltasql.Lake, spark_session: SparkSession) -> Run:
-    """Run a statement on `orders`; then the readers are asked."""
+    """Run a statement on `orders`, and compare the rows that outside readers return."""
 
     def run(text: str, *params: Any) -> Any:
         result = lake.sql(text.replace("orders", orders.name), list(params))
@@ -80,12 +84,12 @@ class TestInsert:
         run(f"COPY orders FROM '{file}'" + (" WITH (HEADER)" if suffix == "csv" else ""))
         assert amounts(orders) == BEFORE | {30: 7}
 
-    def test_2_they_become_parquet_and_are_added(self, orders: deltasql.Table, run: Run) -> None:
+    def test_2_rows_are_written_to_a_new_parquet_file(self, orders: deltasql.Table, run: Run) -> None:
         before = files(orders)
         run("INSERT INTO orders VALUES (21, 'Wed', 5)")
         [added] = files(orders) - before
         assert pq.read_table(Path(orders.location) / added).to_pylist() == [{"id": 21, "day": "Wed", "amount": 5}]
-        assert before < files(orders), "no other file is touched"
+        assert before < files(orders), "the other files are kept"
 
     def test_constraints_are_checked(self, orders: deltasql.Table, run: Run) -> None:
         with pytest.raises(deltasql.ConstraintViolation, match="positive"):
@@ -103,7 +107,7 @@ class TestUpdate:
         assert amounts(orders) == BEFORE | {3: 300, 13: 1300}
 
     def test_2_rows_are_identified_by_file_and_row_number(self, orders: deltasql.Table, run: Run) -> None:
-        """Two rows that are alike in all columns are two rows."""
+        """Two rows with equal values in all columns are different rows."""
         run("INSERT INTO orders VALUES (50, 'Wed', 1), (50, 'Wed', 1)")
         result = run("UPDATE orders SET amount = 2 WHERE id = 50")
         assert result.metrics["numUpdatedRows"] == "2"
@@ -159,8 +163,8 @@ class TestDelete:
         assert orders.version == 3
 
 
-class TestOthers:
-    """What is made of the same steps."""
+class TestCombinedChanges:
+    """Statements that combine these steps."""
 
     def test_merge(self, orders: deltasql.Table, run: Run) -> None:
         run(

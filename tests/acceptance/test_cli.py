@@ -1,7 +1,7 @@
 """The command line.
 
-Most commands run in the test's process. Real processes check the installed program: its exit code, its signals, and a
-lake in an empty directory.
+Most commands run in the test's process. Separate processes check the installed program: exit codes, signals, and a lake
+in an empty directory.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def run(lake: deltasql.Lake) -> Callable[..., Any]:
 
 @pytest.fixture
 def own_schema(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep the lakes that the test opens in a schema without other tables."""
+    """Open lakes in a database schema without other tables."""
     monkeypatch.setenv("DELTASQL_POSTGRES_SCHEMA", f"s{uuid.uuid4().hex}")
 
 
@@ -229,7 +229,7 @@ class TestMirror:
         assert "shop.private: version 0 is not published: mirror.mode is off" in runs[1].stdout
         for done in (*runs, status):
             assert all(len(line) <= 80 for line in done.stdout.splitlines())
-            # A paragraph, in which only lines end.
+            # the message is wrapped at line breaks only
             assert "Nothing was overwritten. If that commit is not needed" in " ".join(done.stdout.split())
         [row] = [line.split() for line in status.stdout.splitlines() if line.startswith(" shop.orders ")]
         assert (row[:5], row[-1]) == (["shop.orders", "sync", "1", "0", "-1"], "FAILED")

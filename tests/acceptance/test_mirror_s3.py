@@ -1,4 +1,4 @@
-"""A lake whose tables live in S3, as its user and as other readers meet it."""
+"""A lake with tables on S3, read by delta-rs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.s3 import S3Server
 
 @pytest.fixture(scope="module")
 def lake(embedded_lake: deltasql.Lake, s3: S3Server) -> Iterator[deltasql.Lake]:
-    """In a schema of its own: a lake without the keys to S3 cannot publish these tables."""
+    """A lake in a separate database schema: lakes without the S3 credentials cannot publish its tables."""
     config = {"postgres.schema": f"s{uuid.uuid4().hex}"}
     with deltasql.connect(embedded_lake.dsn, config=config, storage_options=s3.options()) as opened:
         yield opened
@@ -48,9 +48,9 @@ def seen(table: deltasql.Table, s3: S3Server) -> DeltaTable:
 
 def same_to_delta_rs(table: deltasql.Table, s3: S3Server) -> bool:
     reader = seen(table, s3)
-    ours = sorted(table.files()["path"].to_pylist())
-    theirs = sorted(unquote(uri.rpartition("/")[2]) for uri in reader.file_uris())
-    return (reader.version(), theirs) == (table.version, ours)
+    paths = sorted(table.files()["path"].to_pylist())
+    uris = sorted(unquote(uri.rpartition("/")[2]) for uri in reader.file_uris())
+    return (reader.version(), uris) == (table.version, paths)
 
 
 def test_published_with_checkpoints(lake: deltasql.Lake, table: deltasql.Table, s3: S3Server) -> None:
@@ -100,7 +100,7 @@ def test_a_foreign_commit_is_kept(lake: deltasql.Lake, table: deltasql.Table, s3
 
 
 def test_purge(lake: deltasql.Lake, s3: S3Server) -> None:
-    """Dropping with `purge` empties the table's place, and only that."""
+    """A drop with `purge` deletes only the files of the table's location."""
     location = f"s3://lake/{uuid.uuid4()}"
     tables = [lake.create_table(f"purge.{name}", "id BIGINT", location=f"{location}/{name}/") for name in ("a", "ab")]
     assert [t.location for t in tables] == [f"{location}/a", f"{location}/ab"]

@@ -1,7 +1,6 @@
-"""The Python snippets of the documentation, executed as written.
+"""The Python snippets of the documentation run as written.
 
-The README runs in a process of its own, as a user starts it. The other pages share the embedded server and the Spark
-session of the test run.
+The README runs in a separate process. The other pages share the embedded server and the Spark session of the test run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The SQL reference: its examples run, its rejected statements are rejected, and its types are right."""
+"""The examples of the SQL reference run, its rejected statements are rejected, and its types are correct."""
 
 from __future__ import annotations
 
