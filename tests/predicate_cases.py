@@ -1,4 +1,4 @@
-"""Columns, literals and predicates of every type, and a row-by-row evaluator of SQL's three-valued logic."""
+"""Columns, literals and predicates of every type, and a row-by-row evaluator with three-valued logic."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def moment(value: int) -> datetime:
 
 
 def single(value: float) -> float:
-    """The nearest 32-bit float."""
+    """Return the nearest 32-bit float."""
     return float(struct.unpack("f", struct.pack("f", value))[0])
 
 
 @dataclass(frozen=True)
 class Lit:
-    kind: str  # int, dec, dbl, str, date, ts, ltz, ntz, bool, null; ts has a zone, ltz is in the session's
+    kind: str  # int, dec, dbl, str, date, ts, ltz, ntz, bool, null; ts has a time zone, ltz is in the session time zone
     value: Any
 
     @property
@@ -79,7 +79,7 @@ class Col:
     values: tuple[Any, ...]
     literals: tuple[Lit, ...]
     pair: Callable[[Any, Lit, int], tuple[Any, Any]]
-    low: Callable[[Any, Any], Any]  # the printed minimum and maximum, with a writer's style
+    low: Callable[[Any, Any], Any]  # the minimum and maximum as printed by a writer of the given style
     high: Callable[[Any, Any], Any]
     partition: Callable[[Any, Any], str] | None = None
     order: Callable[[Any], Any] = field(default=lambda value: value)
@@ -90,7 +90,7 @@ class Col:
 
 
 def total(value: float) -> tuple[bool, float]:
-    """Spark's order of doubles: NaN equals itself and is the largest."""
+    """Return a sort key in the order of Spark: NaN equals NaN and is larger than every number."""
     return (True, 0.0) if math.isnan(value) else (False, value)
 
 
@@ -110,7 +110,7 @@ def same_pair(value: Any, lit: Lit, _: int) -> tuple[Any, Any]:
 
 
 def instant(lit: Lit, offset: int) -> int:
-    """The instant that a literal means in a session `offset` ahead of UTC."""
+    """Return the instant of a literal in a session whose time zone is `offset` ahead of UTC."""
     if lit.kind == "date":
         return micros(datetime.combine(lit.value, datetime.min.time())) - offset
     if lit.kind == "str":
@@ -137,7 +137,7 @@ def print_double(value: float, _: Any) -> Any:
 
 
 def print_single(value: float, style: Any) -> Any:
-    """As Spark, the shortest text of the 32-bit float; or as delta-rs, that of the same value as a double."""
+    """Print the shortest text of the 32-bit float, as Spark, or of the same value as a double, as delta-rs."""
     if not math.isfinite(value) or style:
         return print_double(value, style)
     return next(float(f"{value:.{n}g}") for n in range(1, 10) if single(float(f"{value:.{n}g}")) == value)
@@ -152,14 +152,14 @@ def print_low_text(value: str, style: Any) -> Any:
 
 
 def print_high_text(value: str, style: Any) -> Any:
-    """Spark cuts a maximum behind a tie-breaker."""
+    """Truncate a maximum and append a tie-breaker, as Spark."""
     if not style or len(value) <= 3:
         return value
     return value[:3] + ("\x7f" if value[3] < "\x7f" else "\U0010ffff")
 
 
 def print_timestamp(value: int, style: Any) -> str:
-    """Cut down to milliseconds; old Spark printed the zone of its session."""
+    """Truncate to milliseconds; old releases of Spark print the session time zone."""
     cut = moment(value // 1000 * 1000)
     if style:
         return (cut - timedelta(hours=8)).isoformat(timespec="milliseconds") + "-08:00"
@@ -179,12 +179,12 @@ def iso(value: date, _: Any) -> str:
 
 
 def partition_timestamp(value: int, style: Any) -> str:
-    """In the zone of the writer, five hours behind UTC, or in UTC."""
+    """Print in the writer's time zone, five hours behind UTC, or in UTC."""
     return moment(value - 5 * HOUR).isoformat(" ") if style else moment(value).isoformat() + "Z"
 
 
 class Exactly(str):
-    """A number that JSON prints with these digits."""
+    """A number that JSON prints with exactly these digits."""
 
 
 def decimals(*texts: str) -> tuple[Decimal, ...]:
@@ -252,7 +252,7 @@ COLUMNS = [
 
 
 def partition(name: str, values: tuple[Any, ...], like: str, print_: Callable[[Any, Any], str]) -> Col:
-    """A partition column that is compared as a data column is."""
+    """Make a partition column with the comparison rules of a data column."""
     model = next(col for col in COLUMNS if col.path == (like,))
     return replace(model, path=(name,), values=values, partition=print_)
 
@@ -290,7 +290,7 @@ OPERATORS = list(COMPARISONS)
 def compare(col: Col, operator: str, lit: Lit, row: Row, offset: int) -> bool | None:
     value = row[col.path]
     if operator in ("<", "<=", ">", ">=") and beyond_long(col, lit):
-        value = 0  # Spark replaces such a comparison by TRUE or FALSE, for nulls too
+        value = 0  # Spark replaces the comparison by TRUE or FALSE, also for nulls
     if value is None or lit.kind == "null":
         return None
     return COMPARISONS[operator](*col.pair(value, lit, offset))
@@ -359,14 +359,14 @@ def like(col: Col, prefix: str, end: str, negated: bool) -> Pred:
     return Pred(f"{col.sql} {word} {in_quotes(prefix + end)}", frozenset([col]), holds)
 
 
-def nullness(col: Col, wanted: bool) -> Pred:
-    sql = f"{col.sql} IS NULL" if wanted else f"{col.sql} IS NOT NULL"
-    return Pred(sql, frozenset([col]), lambda row, _: (row[col.path] is None) == wanted)
+def nullness(col: Col, is_null: bool) -> Pred:
+    sql = f"{col.sql} IS NULL" if is_null else f"{col.sql} IS NOT NULL"
+    return Pred(sql, frozenset([col]), lambda row, _: (row[col.path] is None) == is_null)
 
 
 @st.composite
 def lists(draw: st.DrawFn, col: Col) -> Pred:
-    """Literals of one kind: with mixed kinds Spark's modes differ."""
+    """Use literals of one kind: with mixed kinds, Spark's ANSI modes differ."""
     kind = draw(st.sampled_from(sorted({lit.kind for lit in col.literals})))
     same = st.sampled_from([lit for lit in col.literals if lit.kind == kind])
     items = draw(st.lists(same, min_size=1, max_size=8))
@@ -395,7 +395,7 @@ def column_pairs(draw: st.DrawFn) -> Pred:
 
 
 def opaque(col: Col) -> st.SearchStrategy[Pred]:
-    """What only the evaluator understands."""
+    """Make a predicate that cannot be used for pruning."""
     pred = Pred(f"coalesce({col.sql}, {col.sql}) IS NULL", frozenset([col]), lambda row, _: row[col.path] is None)
     return st.just(pred)
 
@@ -431,7 +431,7 @@ def joined(word: str, parts: list[Pred]) -> Pred:
     )
 
 
-def denied(pred: Pred) -> Pred:
+def negate(pred: Pred) -> Pred:
     return Pred(f"NOT ({pred.sql})", pred.columns, lambda row, offset: negation(pred.holds(row, offset)))
 
 
@@ -439,7 +439,7 @@ any_leaf = st.sampled_from(COLUMNS + PARTITIONS).flatmap(leaves) | column_pairs(
 predicates = st.recursive(
     any_leaf,
     lambda inner: (
-        st.builds(joined, st.sampled_from(["AND", "OR"]), st.lists(inner, min_size=2, max_size=3)) | inner.map(denied)
+        st.builds(joined, st.sampled_from(["AND", "OR"]), st.lists(inner, min_size=2, max_size=3)) | inner.map(negate)
     ),
     max_leaves=6,
 )

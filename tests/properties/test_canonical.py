@@ -1,4 +1,4 @@
-"""The bytes of a version are the same whoever makes them: the writer from memory, or anybody from the database."""
+"""The bytes of a commit file are equal whether they are made from the writer's memory or from the database."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ def silent(embedded_lake: deltasql.Lake) -> Iterator[deltasql.Lake]:
 @settings(max_examples=rounds(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(actions=commits(), stamped=st.booleans())
 def test_from_memory_and_from_the_database(silent: deltasql.Lake, actions: list[Any], stamped: bool) -> None:
-    landed: list[Landed] = []
+    committed: list[Landed] = []
     properties = {"delta.feature.domainMetadata": "supported"}
     if stamped:
         properties["delta.enableInCommitTimestamps"] = "true"
     table = silent.create_table(
         f"canonical.t{id(actions)}", "id BIGINT, day DATE", partition_by=["day"], properties=properties
     )
-    silent.store.publish = landed.extend
+    silent.store.publish = committed.extend
     try:
         with silent.begin() as tx:
             tx.stage(table, actions)
@@ -90,7 +90,7 @@ def test_from_memory_and_from_the_database(silent: deltasql.Lake, actions: list[
         read = commit_bytes(session.commits([1])[1])
         again = commit_bytes(session.commits([0, 1])[1])
     silent.drop_table(table.name)
-    assert commit_bytes(landed[0].logged()) == read == again
+    assert commit_bytes(committed[0].logged()) == read == again
     decoded = [json.loads(line) for line in read.splitlines()]
     back = [from_dict(ACTIONS[kind], body) for line in decoded for kind, body in line.items()]
     assert [a for a in back if isinstance(a, deltasql.Add)] == [a for a in actions if isinstance(a, deltasql.Add)]

@@ -1,4 +1,4 @@
-"""Interleaved transactions against a dictionary: every read, version and conflict is the one the model predicts."""
+"""Interleaved transactions compared with a model: every read, version and conflict is the one that the model predicts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _counter = itertools.count()
 
 @dataclass
 class Model:
-    """A table as it should be: the live paths of every version, and the paths each version removed."""
+    """The expected state of a table: the live paths of every version, and the paths that each version removed."""
 
     versions: list[frozenset[str]] = field(default_factory=lambda: [frozenset()])
     removed: list[frozenset[str]] = field(default_factory=lambda: [frozenset()])
@@ -45,7 +45,7 @@ class Model:
 
 @dataclass
 class Open:
-    """A transaction in flight, and what the model knows of it."""
+    """An open transaction and its expected effects."""
 
     tx: deltasql.Transaction
     read: dict[str, int] = field(default_factory=dict)
@@ -67,15 +67,20 @@ def machine(lake: deltasql.Lake) -> type[RuleBasedStateMachine]:
         def begin(self) -> Open:
             return Open(lake.begin())
 
-        @rule(open_=transactions, name=st.sampled_from(TABLES), count=st.sampled_from([1, 2, 40]), own=st.booleans())
-        def stage_new_files(self, open_: Open, name: str, count: int, own: bool) -> None:
-            """Under names of anybody's, or under names that carry the transaction's token."""
-            token = open_.tx.token if own else ""
+        @rule(
+            open_=transactions,
+            name=st.sampled_from(TABLES),
+            count=st.sampled_from([1, 2, 40]),
+            with_token=st.booleans(),
+        )
+        def stage_new_files(self, open_: Open, name: str, count: int, with_token: bool) -> None:
+            """Stage new paths, with or without the token of the transaction."""
+            token = open_.tx.token if with_token else ""
             self._stage(open_, name, adds={f"f{next(_counter)}{token}.parquet" for _ in range(count)})
 
         @rule(open_=transactions, name=st.sampled_from(TABLES), data=st.data())
         def stage_again(self, open_: Open, name: str, data: st.DataObject) -> None:
-            """Add a path that is, or was, in the table."""
+            """Stage a path that is in the table or was in an earlier version."""
             known = sorted(set().union(*self.models[name].versions) - self._touched(open_, name))
             if known:
                 self._stage(open_, name, adds={data.draw(st.sampled_from(known))})
@@ -115,7 +120,7 @@ def machine(lake: deltasql.Lake) -> type[RuleBasedStateMachine]:
                 model.removed.append(removed)
 
         def _loses(self, open_: Open, name: str) -> bool:
-            """A winner removed a path that we remove."""
+            """Return whether a winner removed a path that the transaction removes."""
             since = self.models[name].removed[open_.read[name] + 1 :]
             return any(open_.removes[name] & removed for removed in since)
 

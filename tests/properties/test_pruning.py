@@ -1,7 +1,7 @@
-"""No file that holds a matching row is ever pruned, whatever the types, the statistics and the predicate.
+"""A file with a matching row is never pruned, for all types, statistics and predicates.
 
-The statistics JSON and the answers come from an implementation of their own: writers as Spark and delta-rs are,
-and a row-by-row evaluator of SQL's three-valued logic with Spark's implicit casts.
+Independent implementations give the expected values: statistics as Spark and delta-rs write them, and a row-by-row
+evaluator of three-valued logic with Spark's implicit casts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.predicate_cases import (
     Pred,
     Row,
     conditions_of,
-    denied,
+    negate,
     predicates,
 )
 
@@ -41,7 +41,7 @@ SCHEMA = pa.schema(
 PARTITION_NAMES = [col.path[0] for col in PARTITIONS]
 
 
-# --- Files: rows, with statistics as some writer prints them
+# --- Files: rows and statistics in the format of some writer
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def bounds_of(predicate: Predicate, some: list[File]) -> dict[ColumnPath, Bounds
 
 
 def files_of(col: Col) -> list[File]:
-    """Each value alone, with a null, and with the next one, as each writer prints it."""
+    """Make files of each value alone, with a null, and with the next value, for each writer."""
     ordered = sorted(col.values, key=col.order)
     contents = [[None], *([value] for value in ordered), *([value, None] for value in ordered)]
     contents += [[low, high] for low, high in pairwise(ordered)] if not col.partition else []
@@ -158,7 +158,7 @@ def test_every_value_against_every_literal(col: Col) -> None:
     some = files_of(col)
     bounds = bounds_of(Predicate.parse(f"{col.sql} IS NULL", SCHEMA, PARTITION_NAMES), some)
     offsets = OFFSETS if pa.types.is_temporal(col.type) else (0,)
-    for pred in (each for condition in conditions_of(col) for each in (condition, denied(condition))):
+    for pred in (each for condition in conditions_of(col) for each in (condition, negate(condition))):
         kept = Predicate.parse(pred.sql, SCHEMA, PARTITION_NAMES).may_match(bounds, len(some))
         for file in (file for file, keep in zip(some, kept, strict=True) if not keep):
             matching = [row for row in file.rows for offset in offsets if pred.holds(row, offset)]
@@ -187,22 +187,22 @@ def test_a_file_with_a_matching_row_is_kept(case: tuple[Pred, list[File]], quart
 
 @quick
 @given(cases())
-def test_less_knowledge_keeps_more(case: tuple[Pred, list[File]]) -> None:
+def test_fewer_bounds_keep_more_files(case: tuple[Pred, list[File]]) -> None:
     pred, some = case
     predicate = Predicate.parse(pred.sql, SCHEMA, PARTITION_NAMES)
     bounds = bounds_of(predicate, some)
-    whole = predicate.may_match(bounds, len(some))
+    with_all_bounds = predicate.may_match(bounds, len(some))
     partitions_alone = {path: bounds[path] for path in predicate.columns - predicate.data_columns}
-    assert (predicate.may_match(partitions_alone, len(some)) >= whole).all()
+    assert (predicate.may_match(partitions_alone, len(some)) >= with_all_bounds).all()
     part = predicate.partition_part()
     if part is not None:
         assert part.partition_only
-        assert (part.may_match(partitions_alone, len(some)) >= whole).all()
+        assert (part.may_match(partitions_alone, len(some)) >= with_all_bounds).all()
         again = Predicate.parse(part.text, SCHEMA, PARTITION_NAMES)
         assert (again.may_match(bounds, len(some)) >= part.may_match(bounds, len(some))).all()
 
 
-# --- What can be pruned is pruned
+# --- All files that can be pruned are pruned
 
 SHARP = {
     "id": [str(n) for n in range(8)],
@@ -215,7 +215,7 @@ SHARP = {
 
 
 def printed(name: str, n: int) -> str:
-    """The n-th literal as JSON."""
+    """Return the n-th literal as JSON."""
     return SHARP[name][n].removesuffix("D").replace("'", '"')
 
 

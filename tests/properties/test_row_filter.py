@@ -1,4 +1,4 @@
-"""Rows read with a predicate are those that Spark's `where` keeps, in every mode of Spark, or the predicate is refused."""
+"""A predicate without Spark keeps the same rows as Spark's `where`, with and without ANSI mode, or is rejected."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.predicate_cases import (
     Lit,
     Pred,
     conditions_of,
-    denied,
+    negate,
     one_of,
     predicates,
 )
@@ -39,7 +39,7 @@ ROWS = 120
 
 
 def some_rows() -> pa.Table:
-    """Each value of each column at least once, nulls everywhere, in an order of chance."""
+    """Make rows with each value of each column at least once, and nulls, in random order."""
     chance = random.Random(7)
     columns: dict[str, pa.Array] = {"row": pa.array(range(ROWS), pa.int64())}
     for col in COLUMNS + PARTITIONS:
@@ -52,14 +52,14 @@ def some_rows() -> pa.Table:
 
 
 def nested(values: pa.Array, chance: random.Random) -> pa.Array:
-    """In a struct that is null itself here and there."""
+    """Put values into a struct that is sometimes null."""
     mask = pa.array([chance.random() < 0.1 for _ in values])
     return pa.StructArray.from_arrays([values], names=["Deep"], mask=mask)
 
 
 @pytest.fixture(scope="module")
 def table(embedded_lake: deltasql.Lake, tmp_path_factory: pytest.TempPathFactory) -> deltasql.Table:
-    """Partitioned, in files of several row groups."""
+    """A partitioned table with several row groups per file."""
     rows = some_rows()
     root = tmp_path_factory.mktemp("rows")
     made = embedded_lake.create_table("row_filter.t", rows.schema, location=str(root), partition_by=["p_day"])
@@ -75,7 +75,7 @@ def table(embedded_lake: deltasql.Lake, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture(scope="module")
 def frame(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> DataFrame:
-    """The same rows in Spark."""
+    """The same rows as a Spark DataFrame."""
     path = tmp_path_factory.mktemp("spark") / "rows.parquet"
     pq.write_table(some_rows(), path)
     return spark_session.read.parquet(str(path)).repartition(1).cache()
@@ -95,8 +95,8 @@ Kept = Callable[[str], set[int]]
 
 
 def by_where(frame: DataFrame, conditions: list[str]) -> list[set[int]]:
-    """The rows of each condition as `where` keeps them, by one job for all."""
-    # A bare NULL has no type, and Spark wants that of a condition.
+    """Return the rows that `where` keeps for each condition, with one Spark job."""
+    # Spark rejects a bare NULL as a condition, because it has no type.
     parts = [
         frame.where(f"CAST(({text}) AS BOOLEAN)").selectExpr(f"{i} AS i", "row") for i, text in enumerate(conditions)
     ]
@@ -107,7 +107,7 @@ def by_where(frame: DataFrame, conditions: list[str]) -> list[set[int]]:
 
 
 def by_value(frame: DataFrame, conditions: list[str]) -> list[set[int]]:
-    """The same from the conditions' values, which Spark is much faster with."""
+    """Return the rows for which each condition is true, computed as columns, which is faster in Spark than `where`."""
     found: list[set[int]] = [set() for _ in conditions]
     for row, *values in frame.selectExpr("row", *(f"({text})" for text in conditions)).collect():
         for rows in (rows for rows, value in zip(found, values, strict=True) if value):
@@ -115,21 +115,21 @@ def by_value(frame: DataFrame, conditions: list[str]) -> list[set[int]]:
     return found
 
 
-def agreed(
+def assert_same_as_spark(
     conditions: Iterable[str], kept: Kept, frame: DataFrame, spark: Callable[[DataFrame, list[str]], list[set[int]]]
 ) -> float:
-    """Spark, in each mode, keeps the rows that are kept here; the share of conditions that are not refused."""
-    ours: dict[str, set[int]] = {}
-    asked = list(dict.fromkeys(conditions))
-    for text in asked:
+    """Assert that Spark keeps the same rows in both modes, and return the share of conditions that are not rejected."""
+    found: dict[str, set[int]] = {}
+    distinct = list(dict.fromkeys(conditions))
+    for text in distinct:
         with suppress(deltasql.UnsupportedFeature):
-            ours[text] = kept(text)
+            found[text] = kept(text)
     for mode in (True, False):
         with ansi(frame.sparkSession, mode):
-            for texts in batched(ours):
+            for texts in batched(found):
                 for text, rows in zip(texts, spark(frame, texts), strict=True):
-                    assert ours[text] == rows, (text, "ANSI" if mode else "not ANSI")
-    return len(ours) / len(asked)
+                    assert found[text] == rows, (text, "ANSI" if mode else "not ANSI")
+    return len(found) / len(distinct)
 
 
 def batched(texts: Iterable[str]) -> Iterator[list[str]]:
@@ -140,28 +140,28 @@ def batched(texts: Iterable[str]) -> Iterator[list[str]]:
 
 # --- Every value against every literal
 
-MEMORY = some_rows().combine_chunks().to_batches()[0]
+BATCH = some_rows().combine_chunks().to_batches()[0]
 
 
 def in_memory(text: str) -> set[int]:
-    """The rows of a batch, without a table."""
-    mask = Predicate.parse(text, MEMORY.schema, []).row_filter("t")(MEMORY)
+    """Return the rows of an in-memory batch that a condition keeps."""
+    mask = Predicate.parse(text, BATCH.schema, []).row_filter("t")(BATCH)
     if isinstance(mask, pa.Scalar):
         mask = pa.repeat(mask, ROWS)
-    return set(MEMORY.filter(mask)["row"].to_pylist())
+    return set(BATCH.filter(mask)["row"].to_pylist())
 
 
-def turned(conditions: Iterable[Pred]) -> Iterator[str]:
-    """Each second one denied: all of both takes Spark too long."""
+def half_negated(conditions: Iterable[Pred]) -> Iterator[str]:
+    """Negate every second condition; both forms of all conditions take too long in Spark."""
     for number, condition in enumerate(conditions):
-        yield (denied(condition) if number % 2 else condition).sql
+        yield (negate(condition) if number % 2 else condition).sql
 
 
 @pytest.mark.parametrize("col", COLUMNS, ids=lambda col: ".".join(col.path))
 def test_every_value_against_every_literal(col: Col, frame: DataFrame) -> None:
     long_lists = [one_of(col, list(items), negated) for items in by_kind(col) for negated in (True, False)]
-    share = agreed(turned([*conditions_of(col), *long_lists]), in_memory, frame, by_value)
-    # Most literals next to a time have no zone.
+    share = assert_same_as_spark(half_negated([*conditions_of(col), *long_lists]), in_memory, frame, by_value)
+    # most literals for timestamps have no time zone and are rejected
     assert share > (0.2 if pa.types.is_temporal(col.type) else 0.6)
 
 
@@ -182,11 +182,11 @@ PAIRS = [
 
 
 def test_columns_against_columns(frame: DataFrame) -> None:
-    assert agreed([*PAIRS, *(f"NOT ({pair})" for pair in PAIRS)], in_memory, frame, by_value) == 1
+    assert assert_same_as_spark([*PAIRS, *(f"NOT ({pair})" for pair in PAIRS)], in_memory, frame, by_value) == 1
 
 
 @pytest.mark.parametrize(
-    ("condition", "why"),
+    ("condition", "message"),
     [
         ("at >= '2026-01-01'", "time zone"),
         ("at = TIMESTAMP '2026-01-01 00:00:00'", "time zone"),
@@ -208,8 +208,8 @@ def test_columns_against_columns(frame: DataFrame) -> None:
         ("(id = 1) IS NOT TRUE", "kind of condition is not supported"),
     ],
 )
-def test_conditions_that_need_spark_are_rejected(condition: str, why: str) -> None:
-    with pytest.raises(deltasql.UnsupportedFeature, match=f"table t: .*{why}.*t.df\\(where=…\\)"):
+def test_conditions_that_need_spark_are_rejected(condition: str, message: str) -> None:
+    with pytest.raises(deltasql.UnsupportedFeature, match=f"table t: .*{message}.*t.df\\(where=…\\)"):
         in_memory(condition)
 
 
@@ -231,5 +231,5 @@ def test_tables_are_filtered_as_spark_does(
     def kept(text: str) -> set[int]:
         return set(table.arrow(where=text, columns=["row"])["row"].to_pylist())
 
-    agreed(many, kept, frame, by_value)
-    agreed(few, kept, frame, by_where)
+    assert_same_as_spark(many, kept, frame, by_value)
+    assert_same_as_spark(few, kept, frame, by_where)

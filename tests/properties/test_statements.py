@@ -1,4 +1,4 @@
-"""Random statements on random tables change the same rows as PostgreSQL's own."""
+"""Random statements on random tables change the same rows as in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ STEPS = st.builds(
     st.tuples(STATEMENTS, STATEMENTS),
     st.permutations(range(3)),
 )
-"""A statement, two of them in a transaction, and a compaction, in some order."""
+"""One statement, a transaction of two statements, and a compaction, in random order."""
 
 
 @pytest.fixture(scope="module")
@@ -132,8 +132,10 @@ def test_statements_match_postgres(
     files: int,
     layouts: dict[str, dict[str, Any]],
 ) -> None:
-    """Whether files are written anew or rows are marked, and whoever reads them; and the changes that are told lead from
-    each version to each later one. A compaction changes nothing."""
+    """Tables with and without deletion vectors have the same rows as PostgreSQL after each statement, for all readers.
+
+    The change feed leads from each version to each later version, and a compaction changes no rows.
+    """
     name = f"t{uuid.uuid4().hex[:12]}"
     numbered = [{"id": i, **dict(zip(COLUMNS, row, strict=True))} for i, row in enumerate(rows)]
     whole = pa.Table.from_pylist(numbered, SCHEMA)
@@ -167,7 +169,7 @@ def test_statements_match_postgres(
 
 
 def _run(lake: deltasql.Lake, table: deltasql.Table, step: tuple[str, ...]) -> list[list[tuple[Any, ...]]]:
-    """What each statement of a step returns."""
+    """Run a step, and return the rows of each statement."""
     name = table.name.partition(".")[2]
     texts = [statement.replace("{t}", table.name).replace(f"{table.name}.", f"{name}.") for statement in step]
     if not texts:

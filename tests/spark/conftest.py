@@ -1,7 +1,7 @@
-"""The same tests for every way to the rows: the file index, reads with literals, a read with a join.
+"""The tests run with every kind of scan: the file index, reads with literals, and a read with a join.
 
-With TEST_SPARK_CONNECT=literals or =join the session is one of Spark Connect, and rows are read in that way. A process has
-either classic or Connect sessions, so `test_connect_*.py` run the tests in separate processes.
+With TEST_SPARK_CONNECT=literals or =join, the session is a Spark Connect session and uses that kind of scan. A process
+has either classic or Connect sessions, so `test_connect_*.py` run the tests in separate processes.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from tests.ports import free_port
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_CONNECT_WAY = os.environ.get("TEST_SPARK_CONNECT")
-ON_CONNECT = bool(_CONNECT_WAY)
-WAYS = (_CONNECT_WAY,) if _CONNECT_WAY else ("index", "literals", "join")
+_CONNECT_SCAN_KIND = os.environ.get("TEST_SPARK_CONNECT")
+ON_CONNECT = bool(_CONNECT_SCAN_KIND)
+SCAN_KINDS = (_CONNECT_SCAN_KIND,) if _CONNECT_SCAN_KIND else ("index", "literals", "join")
 
 Put = Callable[..., deltasql.Add]
 IDS = pa.table({"id": pa.array([1, 2], pa.int64())})
@@ -53,7 +53,7 @@ def _connect_session(folder: Path) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
     from pyspark.sql.connect.client import DefaultChannelBuilder
 
-    port = free_port()  # the default port would be shared by two processes
+    port = free_port()  # the default port would conflict with a second test process
     os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     settings = {
         "spark.sql.session.timeZone": "UTC",
@@ -64,10 +64,10 @@ def _connect_session(folder: Path) -> Iterator[SparkSession]:
         "spark.driver.extraJavaOptions": JAVA_OPTIONS,
         "spark.ui.enabled": "false",
         "spark.log.level": "ERROR",
-        "spark.python.authenticate.socketTimeout": "60s",  # for workers that start while much else does
+        "spark.python.authenticate.socketTimeout": "60s",  # a Python worker may start slowly on a busy machine
     }
     with patch.object(DefaultChannelBuilder, "default_port", staticmethod(lambda: port)):
-        with warnings.catch_warnings(action="ignore"):  # about settings that are the server's
+        with warnings.catch_warnings(action="ignore"):  # warnings about settings of the server
             spark = SparkSession.builder.remote("local[2]").config(map=settings).getOrCreate()
         yield spark
         spark.stop()
@@ -81,28 +81,28 @@ def lakes(embedded_lake: deltasql.Lake, session: SparkSession) -> Iterator[dict[
         yield {"index": fast, "literals": slow, "join": slow}
 
 
-@pytest.fixture(params=WAYS)
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How the rows are read, and no other way."""
+@pytest.fixture(params=SCAN_KINDS)
+def scan_kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Use one kind of scan, and fail if another one is used."""
     if request.param == "index":
-        monkeypatch.setattr(snapshot_frame, "read_plain", _not_this_way)
+        monkeypatch.setattr(snapshot_frame, "read_plain", _fail)
     elif request.param == "join":
         monkeypatch.setattr(plain_scan, "MOST_LITERALS", 1)
     return request.param
 
 
-def _not_this_way(*_: Any) -> None:
+def _fail(*_: Any) -> None:
     raise AssertionError("the file index was not used")
 
 
 @pytest.fixture
-def lake(way: str, lakes: dict[str, deltasql.Lake]) -> deltasql.Lake:
-    return lakes[way]
+def lake(scan_kind: str, lakes: dict[str, deltasql.Lake]) -> deltasql.Lake:
+    return lakes[scan_kind]
 
 
 @pytest.fixture
 def put(lake: deltasql.Lake) -> Put:
-    """Write a file to a table's location, under a name as it is on disk, and add it to the table."""
+    """Write a file to a table's location, under its name on disk, and add it to the table."""
 
     def put(table: deltasql.Table, rows: pa.Table, name: str = "a.parquet", **options: Any) -> deltasql.Add:
         values = options.pop("values", {})
@@ -117,7 +117,7 @@ def put(lake: deltasql.Lake) -> Put:
 def file_of(
     table: deltasql.Table, rows: pa.Table, name: str, values: dict[str, str | None] | None = None, **options: Any
 ) -> deltasql.Add:
-    """A file written to a table's location, not yet added."""
+    """Write a file to a table's location, and return its uncommitted add."""
     path = Path(table.location) / name
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(rows, path, **options)
@@ -131,7 +131,7 @@ def add_of(path: Path, name: str, values: dict[str, str | None] | None = None) -
 
 @pytest.fixture
 def time_zone(session: SparkSession) -> Iterator[Callable[[str], None]]:
-    """Sets the session's time zone for one test."""
+    """Set the session time zone for one test."""
     key = "spark.sql.session.timeZone"
     before = session.conf.get(key)
     yield lambda zone: session.conf.set(key, zone)

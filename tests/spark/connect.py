@@ -15,18 +15,18 @@ from tests.local_spark import java_obstacle
 _NEEDS = {"grpc": "grpcio", "grpc_status": "grpcio-status", "google.rpc": "googleapis-common-protos", "zstandard": ""}
 
 
-def run_on_connect(way: str, *names: str) -> None:
+def run_on_connect(scan_kind: str, *names: str) -> None:
     """Run test files in a separate process, because a process has either classic or Connect sessions.
 
     Args:
-        way: How the tests read rows: "literals" or "join".
+        scan_kind: How Spark reads the tables: "literals" or "join".
         names: The names of the test files.
     """
     if obstacle := _obstacle():
         pytest.skip(obstacle)
     here = Path(__file__).parent
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *(str(here / name) for name in names)]
-    environment = {**os.environ, "TEST_SPARK_CONNECT": way}
+    environment = {**os.environ, "TEST_SPARK_CONNECT": scan_kind}
     done = subprocess.run(
         command, cwd=here.parents[1], env=environment, capture_output=True, text=True, timeout=1600, check=False
     )

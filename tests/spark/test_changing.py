@@ -1,4 +1,4 @@
-"""Row changes find the same rows whichever way rows are read, on classic sessions and on Spark Connect."""
+"""Row changes give the same result with every kind of scan, on classic sessions and on Spark Connect."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import pytest
 import deltasql
 
 Make = Callable[..., deltasql.Table]
-# `_metadata.file_path` has them encoded, each in its own way.
-ODD = ["plain", "ä ö", "a=b&c", "50%", "x#y", None]
+# `_metadata.file_path` shows these values encoded.
+SPECIAL_VALUES = ["plain", "ä ö", "a=b&c", "50%", "x#y", None]
 
 
 @pytest.mark.parametrize("partition_by", [[], ["part"]])
 def test_update_delete_and_merge(lake: deltasql.Lake, make_table: Make, partition_by: list[str]) -> None:
     table = make_table(schema="id BIGINT, part STRING, n INT", partition_by=partition_by)
     for start in (0, 100):
-        ids = [start + i for i in range(len(ODD) * 2)]
-        table.append(pa.table({"id": ids, "part": ODD * 2, "n": pa.array(ids, pa.int32())}))
-    expected = {i: i for start in (0, 100) for i in range(start, start + len(ODD) * 2)}
+        ids = [start + i for i in range(len(SPECIAL_VALUES) * 2)]
+        table.append(pa.table({"id": ids, "part": SPECIAL_VALUES * 2, "n": pa.array(ids, pa.int32())}))
+    expected = {i: i for start in (0, 100) for i in range(start, start + len(SPECIAL_VALUES) * 2)}
 
     def values() -> dict[int, int]:
         rows = table.arrow(columns=["id", "n"]).to_pylist()
@@ -43,7 +43,7 @@ def test_update_delete_and_merge(lake: deltasql.Lake, make_table: Make, partitio
     assert values() == expected | {2: 7, 105: 8, 999: 9}
 
 
-@pytest.mark.parametrize("way", ["literals"], indirect=True)
+@pytest.mark.parametrize("scan_kind", ["literals"], indirect=True)
 def test_expressions_and_their_errors(lake: deltasql.Lake, make_table: Make) -> None:
     table = make_table(schema="id BIGINT, t INT, twice INT GENERATED ALWAYS AS (t * 2)")
     table.append(pa.table({"id": [1, 2], "t": pa.array([5, 6], pa.int32())}))
@@ -63,12 +63,12 @@ def test_expressions_and_their_errors(lake: deltasql.Lake, make_table: Make) -> 
     assert tuple(row) == (2, 2)
 
 
-@pytest.mark.parametrize("way", ["literals"], indirect=True)
+@pytest.mark.parametrize("scan_kind", ["literals"], indirect=True)
 def test_stream_to(lake: deltasql.Lake, make_table: Make, tmp_path: Path) -> None:
-    """A stream's batches are taken in the process that runs the stream, which on Spark Connect is not this one."""
-    all_of_it, some = (make_table(name, schema="id BIGINT") for name in ("all_of_it", "some"))
+    """`stream_to` runs in the process of the stream, which on Spark Connect is the server."""
+    whole, some = (make_table(name, schema="id BIGINT") for name in ("all_of_it", "some"))
     (tmp_path / "in").mkdir()
-    feed = deltasql.stream_to(lake, "feed", {all_of_it.name: None, some.name: lambda batch: batch.where("id > 1")})
+    feed = deltasql.stream_to(lake, "feed", {whole.name: None, some.name: lambda batch: batch.where("id > 1")})
 
     def run(checkpoint: str) -> None:
         frame = lake.spark.readStream.schema("id BIGINT").parquet(str(tmp_path / "in"))
@@ -78,8 +78,8 @@ def test_stream_to(lake: deltasql.Lake, make_table: Make, tmp_path: Path) -> Non
     for i in range(2):
         pq.write_table(pa.table({"id": [i, i + 1]}), tmp_path / "in" / f"{i}.parquet")
         run("checkpoint")
-    assert sorted(all_of_it.arrow()["id"].to_pylist()) == [0, 1, 1, 2]
+    assert sorted(whole.arrow()["id"].to_pylist()) == [0, 1, 1, 2]
     assert some.arrow()["id"].to_pylist() == [2]
-    versions = all_of_it.version, some.version
-    run("another checkpoint")  # whose batch 0 is known
-    assert (all_of_it.version, some.version) == versions
+    versions = whole.version, some.version
+    run("another checkpoint")  # batch 0 of this checkpoint is already applied
+    assert (whole.version, some.version) == versions

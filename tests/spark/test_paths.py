@@ -1,4 +1,4 @@
-"""How Spark addresses files."""
+"""Paths and URIs of files in Spark."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_no_path_is_a_pattern() -> None:
     assert escaped("file:/a*b?[c]{d,e}.parquet") == r"file:/a\*b\?\[c\]\{d,e\}.parquet"
 
 
-def test_uris_are_what_spark_shows(session: SparkSession, tmp_path: Path) -> None:
+def test_uris_equal_those_of_spark(session: SparkSession, tmp_path: Path) -> None:
     for number, name in enumerate(ODD_NAMES):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.table({"id": [number]}), tmp_path / name)
@@ -48,9 +48,9 @@ def test_uris_are_what_spark_shows(session: SparkSession, tmp_path: Path) -> Non
     assert shown == {number: hadoop_uri(f"file:{tmp_path}/{name}") for number, name in enumerate(ODD_NAMES)}
 
 
-@pytest.mark.skipif(ON_CONNECT, reason="asks Java")
+@pytest.mark.skipif(ON_CONNECT, reason="needs the JVM")
 def test_every_character_is_encoded_as_java_does(spark_session: SparkSession) -> None:
-    """But those that no path in a log may have, and those that are in Unicode for one of the two only."""
+    """Characters that are not allowed in paths of the log, or not assigned in both versions of Unicode, are left out."""
     characters = [
         chr(code)
         for code in range(0x20, sys.maxunicode + 1)

