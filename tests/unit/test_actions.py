@@ -1,4 +1,4 @@
-"""Actions: frozen, whole, and without loss on the way from JSON and back."""
+"""Actions are frozen, complete, and converted from and to JSON without loss."""
 
 from __future__ import annotations
 

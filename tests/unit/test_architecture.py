@@ -1,4 +1,4 @@
-"""The layout that CONTRIBUTING describes is the layout of the package."""
+"""The package layout is the one that CONTRIBUTING.md describes."""
 
 import ast
 import re

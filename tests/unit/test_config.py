@@ -1,4 +1,4 @@
-"""Configuration: defaults of the design, layers, and errors that name the nearest key."""
+"""Configuration: default values, precedence of sources, and errors that suggest the nearest key."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def test_layers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("share", "expected"),
     [("29%", "29/100"), (0.29, "29/100"), ("29.3 %", "293/1000"), ("1e-7", "1/10000000"), (0, "0"), (1, "1")],
 )
-def test_ratios_are_exact_fractions(given: Any, expected: str) -> None:
-    config = Config({"optimize.deleted_share": given}, {})
+def test_ratios_are_exact_fractions(share: Any, expected: str) -> None:
+    config = Config({"optimize.deleted_share": share}, {})
     assert config["optimize.deleted_share"] == Fraction(expected)
     assert Config(config.values(), {})["optimize.deleted_share"] == Fraction(expected)
 

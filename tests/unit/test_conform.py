@@ -1,4 +1,4 @@
-"""Arrays in the table's types: whatever their layout, the values stay, and bytes are shared where they can be."""
+"""`conform` converts arrays to the types of the table, keeps the values, and shares buffers where possible."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def nested(inner: pa.DataType) -> dict[str, pa.DataType]:
 
 
 def longer(value: Any) -> Any:
-    """What is expected of a value: the struct with its new field, wherever it is."""
+    """Return the expected value: each inner struct with the new field, the new order and the new types."""
     match value:
         case {"x": x, "t": t}:
             return {"new": None, "T": t, "x": x}

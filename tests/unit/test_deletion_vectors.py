@@ -1,4 +1,4 @@
-"""Deletion vectors as bytes, and as the log has them."""
+"""Encoding and decoding of deletion vectors and their descriptors."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_z85(data: bytes) -> None:
     assert from_z85(z85(data))[: len(data)] == data
 
 
-def test_z85_is_that_of_the_standard() -> None:
+def test_z85_follows_the_standard() -> None:
     assert z85(bytes.fromhex("864FD26FB559F75B")) == "HelloWorld"
     for bad in ('"""""', "ä0000"):
         with pytest.raises(ValueError, match=r"."):
@@ -58,7 +58,7 @@ def test_z85_is_that_of_the_standard() -> None:
 
 
 def test_the_older_format() -> None:
-    """The example of Delta's own protocol document."""
+    """The example of the Delta protocol."""
     data = from_z85("wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L")[:40]
     assert numbers_of(decode(data)).tolist() == [3, 4, 7, 11, 18, 29]
 

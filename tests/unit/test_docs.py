@@ -1,4 +1,4 @@
-"""The generated pages are up to date, relative links point to files, and `make help` lists the targets."""
+"""Generated pages are up to date, relative links point to existing files, and `make help` lists the targets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors that GitHub gives to the headings of a page."""
+    """Return the anchors that GitHub gives to the headings of a page."""
     headings = (heading.lower().replace(" ", "-") for heading in _HEADING.findall(page.read_text("utf-8")))
     return {re.sub(r"[^\w-]", "", heading) for heading in headings}
 

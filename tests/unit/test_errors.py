@@ -1,4 +1,4 @@
-"""Errors: the tree, the facts, and that every one of them crosses a process border."""
+"""Error classes: class tree, attributes, pickling, and the translation of PostgreSQL errors."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_sqlstate_decides_the_class(state: str | None, kind: type[errors.Databas
 
 
 def test_every_error_of_psycopg_is_translated() -> None:
-    """Whatever PostgreSQL may raise becomes an error of ours, and a constraint becomes ConstraintViolation."""
+    """Every error of psycopg becomes a DeltaSqlError, and SQLSTATE class 23 becomes ConstraintViolation."""
     known = [c for _, c in inspect.getmembers(psycopg.errors, inspect.isclass) if issubclass(c, psycopg.Error)]
     assert len(known) > 200
     for cls in known:
@@ -127,5 +127,5 @@ def test_every_error_of_psycopg_is_translated() -> None:
         (psycopg.ProgrammingError("x"), False),
     ],
 )
-def test_a_lost_connection_differs_from_a_refusal(error: psycopg.Error, lost: bool) -> None:
+def test_a_lost_connection_differs_from_a_rejection(error: psycopg.Error, lost: bool) -> None:
     assert is_connection_loss(error) is lost

@@ -1,4 +1,4 @@
-"""Statistics from Parquet footers, rule by rule, and whether a file fits its table."""
+"""Statistics from Parquet footers, and the check of a file's schema against the table."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def stats_json(meta: pq.FileMetaData, schema: pa.Schema, partition_columns: list
 
 
 def stats_of(table: pa.Table, schema: Any = None, partition_columns: list[str] | None = None, **options: Any) -> Any:
-    """The statistics of a table written to one file, as Delta readers decode them."""
-    wanted = {key: options.pop(key) for key in ("num_indexed_cols", "stats_columns") if key in options}
+    """Return the decoded statistics of a table written to one file."""
+    indexing = {key: options.pop(key) for key in ("num_indexed_cols", "stats_columns") if key in options}
     schema = table_schema(table.schema if schema is None else schema)
-    text = stats_json(footer(table, **options), schema, partition_columns or [], **wanted)
+    text = stats_json(footer(table, **options), schema, partition_columns or [], **indexing)
     return json.loads(text, parse_float=Decimal, parse_constant=pytest.fail)
 
 
@@ -215,22 +215,22 @@ def test_row_groups_are_merged() -> None:
     assert stats == {"numRecords": 6, "minValues": {"c": 3}, "maxValues": {"c": 9}, "nullCount": {"c": 3}}
 
 
-def test_a_row_group_without_bounds_takes_the_bounds_away() -> None:
+def test_a_row_group_without_bounds_removes_the_bounds() -> None:
     table = column(["a", "b" * 5000, "c"])
     assert stats_of(table, row_group_size=1) == {"numRecords": 3, "nullCount": {"c": 0}}
 
 
-def test_a_row_group_of_nulls_does_not() -> None:
+def test_a_row_group_of_nulls_keeps_the_bounds() -> None:
     assert bounds(column(["a", None, "c"]), row_group_size=1) == ("a", "c")
 
 
 def foreign_stats(*groups: SimpleNamespace | None) -> Any:
-    """The statistics of a string column, where each row group says what pyarrow's own writer never does."""
+    """Return the statistics of a string column with row groups that pyarrow never writes."""
     row_groups = [
         SimpleNamespace(num_rows=1, column=lambda _, s=group: SimpleNamespace(statistics=s)) for group in groups
     ]
     meta = SimpleNamespace(
-        created_by="somebody", num_rows=len(groups), num_row_groups=len(groups), row_group=row_groups.__getitem__
+        created_by="foreign writer", num_rows=len(groups), num_row_groups=len(groups), row_group=row_groups.__getitem__
     )
     plan = plan_footers(footer(column(["x"])).schema, table_schema("c STRING"), [], {("c",)})
     return json.loads(plan.stats(meta))
@@ -255,7 +255,7 @@ def test_an_unknown_null_count_is_not_zero() -> None:
 
 
 def test_bounds_in_the_wrong_order_are_left_out() -> None:
-    """A footer that holds the minimum only reads as one with an empty maximum."""
+    """A footer with only a minimum reads as a footer with an empty maximum."""
     assert foreign_stats(group(b"m", b"")) == {"numRecords": 1, "nullCount": {"c": 0}}
 
 
@@ -350,7 +350,7 @@ def test_partition_columns_and_columns_of_the_file_alone_have_no_statistics() ->
     assert stats_of(table, "c BIGINT, p BIGINT", ["p"])["minValues"] == {"c": 2}
 
 
-# --- does the file fit?
+# --- schema of the file and schema of the table
 
 
 @pytest.mark.parametrize(
@@ -462,7 +462,7 @@ def test_nulls_in_not_null_columns_are_found() -> None:
     assert plan_footers(meta.schema, loose, [], set()).nulls(meta) == []
 
 
-# --- the bounds bound the data
+# --- all values are within the bounds
 
 _COLUMNS = {
     "i": (pa.int64(), st.integers(-(2**63), 2**63 - 1)),
@@ -479,7 +479,7 @@ def _decoded(name: str, bound: Any, *, upper: bool) -> Any:
     if name == "d":
         return dt.date.fromisoformat(bound)
     if name == "t":
-        # Readers add a millisecond to the maximum. The calendar ends there.
+        # Readers add a millisecond to the maximum, where the calendar allows it.
         moment = dt.datetime.fromisoformat(bound)
         return min(moment, dt.datetime.max - dt.timedelta(milliseconds=1)) + dt.timedelta(milliseconds=upper)
     return bound

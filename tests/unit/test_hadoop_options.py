@@ -1,4 +1,4 @@
-"""Storage options become settings of Hadoop's file systems, or are left to Arrow."""
+"""Storage options are translated to settings of Hadoop's file systems, or Arrow is used."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from deltasql.engines.spark.scan.hadoop_options import hadoop_options
 
-PLACE = "s3://lake/t"
+LOCATION = "s3://lake/t"
 
 
 def test_key_endpoint_and_region_are_set_per_bucket() -> None:
@@ -20,7 +20,7 @@ def test_key_endpoint_and_region_are_set_per_bucket() -> None:
         "timeout": "5s",
         "aws_conditional_put": "etag",
     }
-    assert hadoop_options(PLACE, options) == {
+    assert hadoop_options(LOCATION, options) == {
         "fs.s3a.bucket.lake.access.key": "k",
         "fs.s3a.bucket.lake.secret.key": "s",
         "fs.s3a.bucket.lake.session.token": "t",
@@ -31,13 +31,13 @@ def test_key_endpoint_and_region_are_set_per_bucket() -> None:
 
 
 def test_hosts_named_by_bucket_and_no_signature() -> None:
-    found = hadoop_options(PLACE, {"aws_virtual_hosted_style_request": "true", "aws_skip_signature": "true"})
+    found = hadoop_options(LOCATION, {"aws_virtual_hosted_style_request": "true", "aws_skip_signature": "true"})
     assert found is not None
     assert found["fs.s3a.bucket.lake.path.style.access"] == "false"
     assert found["fs.s3a.bucket.lake.aws.credentials.provider"].endswith("AnonymousAWSCredentialsProvider")
 
 
-@pytest.mark.parametrize("location", [PLACE, "az://lake/t", "/tmp/t"])
+@pytest.mark.parametrize("location", [LOCATION, "az://lake/t", "/tmp/t"])
 def test_no_options_set_nothing(location: str) -> None:
     assert hadoop_options(location, {}) == {}
     assert hadoop_options(location, {"timeout": "5s"}) == {}
@@ -46,8 +46,8 @@ def test_no_options_set_nothing(location: str) -> None:
 @pytest.mark.parametrize(
     ("location", "options"),
     [
-        (PLACE, {"aws_access_key_id": "k", "aws_sse_customer_key_base64": "x"}),
-        (PLACE, {"aws_role_arn": "arn:…"}),
+        (LOCATION, {"aws_access_key_id": "k", "aws_sse_customer_key_base64": "x"}),
+        (LOCATION, {"aws_role_arn": "arn:…"}),
         ("az://lake/t", {"azure_storage_account_key": "x"}),
         ("gs://lake/t", {"google_service_account": "x"}),
     ],

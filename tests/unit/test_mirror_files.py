@@ -1,4 +1,4 @@
-"""Small parts of the mirror: names and the hint."""
+"""File names of the log, and `_last_checkpoint`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_names() -> None:
     assert any_version("part-00000000000000000010.json") is None
 
 
-def test_the_checksum_of_the_protocol_s_own_example() -> None:
+def test_checksum_of_the_example_in_the_protocol() -> None:
     sample = '{"k0":"\'v 0\'","checksum":"adsaskfljadfkjadfkj","k1":{"k2":2,"k3":["v3",[1,2],{"k4":"v4","k5":["v5","v6","v7"]}]}}'
     assert checksum(json.loads(sample)) == "6a92d155a59bf2eecbd4b4ec7fd1f875"
 

@@ -1,4 +1,4 @@
-"""Work ahead of a consumer: in order, within bounds, with errors in their place, and gone when nobody waits."""
+"""`in_order` runs tasks in threads ahead of the consumer: results and errors in order, bounded, and stopped on close."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def test_all_results_in_order(lists: list[list[int]], threads: int, room: float)
 
 
 def test_tasks_run_at_the_same_time() -> None:
-    together = threading.Barrier(3, timeout=20)
+    barrier = threading.Barrier(3, timeout=20)
 
     def run() -> Iterator[int]:
-        together.wait()
+        barrier.wait()
         yield 1
 
     assert list(in_order([run] * 3, one, threads=3, room=9)) == [1, 1, 1]

@@ -1,4 +1,4 @@
-"""Partition values from Delta's texts."""
+"""Parsing of partition values in the text format of Delta."""
 
 from __future__ import annotations
 

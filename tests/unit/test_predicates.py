@@ -1,4 +1,4 @@
-"""Predicates: which files they keep, which texts they refuse."""
+"""Predicates: the files that they keep, and the conditions that are rejected."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ PARTITIONS = ["region", "day"]
 
 
 def column(path: ColumnPath, *ranges: tuple[Any, Any], nulls: bool | None = False) -> dict[ColumnPath, Bounds]:
-    """The bounds of one column, one range per file."""
+    """Return the bounds of one column, with one range per file."""
     declared = TYPES.get(path) or SCHEMA.field(path[0]).type
     type = unknown_bounds(0, declared).min.type
     flags = pa.array([nulls] * len(ranges), pa.bool_())
@@ -208,7 +208,7 @@ def test_nulls() -> None:
     assert kept("id <=> id", bounds) == [True, True, True]
 
 
-# --- Literals and Spark's casts
+# --- Literals and the casts of Spark
 
 
 def keeps(path: str, low: Any, high: Any, condition: str) -> bool:
@@ -265,7 +265,7 @@ def test_a_double_in_a_list_makes_all_of_it_doubles() -> None:
 
 
 def test_long_decimals_are_compared_with_doubles_in_spite_of_rounding() -> None:
-    """Arrow turns both into the double beside the nearest one, which is Spark's."""
+    """Arrow converts both to a neighbour of the nearest double, which Spark uses."""
     schema = pa.schema([("c", pa.decimal128(38, 18))])
     for text, double in {
         "88.977732115777733601": 88.97773211577773,
@@ -277,7 +277,7 @@ def test_long_decimals_are_compared_with_doubles_in_spite_of_rounding() -> None:
 
 
 def test_an_integer_against_a_decimal_beyond_long_is_true_even_for_nulls() -> None:
-    """Spark replaces such a comparison by TRUE or FALSE."""
+    """Spark replaces the comparison by TRUE or FALSE."""
     all_null = {("id",): partition_bounds(pa.array([None], pa.string()), pa.int64())}
     assert kept("id < 99999999999999999999", all_null) == [True]
 
@@ -419,7 +419,7 @@ def test_a_date_column_against(condition: str, keep: bool) -> None:
     ],
 )
 def test_a_timestamp_column_against(condition: str, keep: bool) -> None:
-    """A time without zone is in that of the session, at most 18 hours from UTC."""
+    """A timestamp without a zone is in the session time zone, at most 18 hours from UTC."""
     assert keeps("at", DAY, DAY, condition) is keep
 
 
@@ -472,7 +472,7 @@ def test_columns_against_columns() -> None:
 
 
 def test_a_null_safe_comparison_that_casts_may_be_of_two_nulls() -> None:
-    """Without ANSI mode 'x' becomes null as a number, and so does '300' as a byte."""
+    """Without ANSI mode, 'x' as a number and '300' as a byte become null."""
     all_null = {("small",): partition_bounds(pa.array([None], pa.string()), pa.int8())}
     for sql in ("small <=> 'x'", "small <=> '300'", "small <=> name"):
         assert kept(sql, all_null) == [True], sql
@@ -643,7 +643,7 @@ def test_deep_and_long_conditions(sql: str) -> None:
         ("(" * 3000 + "id = 1" + ")" * 3000, ["nested too deeply"]),
     ],
 )
-def test_errors_say_where_and_what_to_do(sql: str, words: list[str]) -> None:
+def test_errors_name_the_position_and_a_remedy(sql: str, words: list[str]) -> None:
     with pytest.raises(ValidationError) as raised:
         Predicate.parse(sql, SCHEMA, PARTITIONS, table="shop.orders")
     message = str(raised.value)
@@ -654,5 +654,5 @@ def test_errors_say_where_and_what_to_do(sql: str, words: list[str]) -> None:
     assert len(message) < 600
 
 
-def test_one_semicolon_at_the_end_is_fine() -> None:
+def test_one_semicolon_at_the_end_is_accepted() -> None:
     assert kept("id = 5;", INTS) == kept("id = 5", INTS)

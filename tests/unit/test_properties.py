@@ -1,4 +1,4 @@
-"""Table properties as one typed value."""
+"""Table properties are parsed into one typed value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Delta schemas: from DDL, Arrow and Spark, to Arrow, and the rules a schema must keep."""
+"""Delta schemas from DDL, Arrow and Spark, conversion to Arrow, and validation."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_unsupported_ddl_names_an_alternative(ddl: str, message: str) -> None:
 
 
 class StructType:
-    """Stands for pyspark's, of which only `jsonValue` is used."""
+    """A stand-in for pyspark's class with the only method that is used, `jsonValue`."""
 
     def __init__(self, *fields: dict[str, Any]) -> None:
         self.fields = list(fields)
@@ -409,7 +409,7 @@ def test_arrow_to_delta_to_arrow_is_the_identity(columns: list[pa.Field]) -> Non
     assert schema_string(arrow_schema(text)) == text
 
 
-# --- what a schema uses
+# --- types and metadata keys of a schema
 
 
 def test_schema_types_are_found_at_any_depth() -> None:
@@ -422,7 +422,7 @@ def test_metadata_keys_are_found_at_any_depth() -> None:
     assert schema_metadata_keys(text) == {"CURRENT_DEFAULT", "comment"}
 
 
-# --- what a schema may be
+# --- validation
 
 
 def check(ddl: str, *partition_columns: str) -> None:

@@ -1,4 +1,4 @@
-"""Statements that fail in the parser: the error names the problem and its position. No server and no Spark is needed."""
+"""Parser errors name the problem and its position. No server and no Spark is needed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from deltasql.sql.parse import parse
 
 
 def problem_of(text: str, params: Any = None) -> str:
-    """Return the first line of a statement's error, which has no internal names of deltasql or the parser."""
+    """Return the first line of a statement's error; assert that it has no internal names of deltasql or sqlglot."""
     with pytest.raises(deltasql.ValidationError) as caught:
         parse(text, params)
     message = str(caught.value)

@@ -1,4 +1,4 @@
-"""What `import deltasql` and the command line load."""
+"""The modules that `import deltasql` and the command line load."""
 
 from __future__ import annotations
 

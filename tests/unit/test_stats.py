@@ -36,7 +36,7 @@ def bounds_of(texts: list[str | None], type: pa.DataType) -> Bounds:
 
 
 def pairs(bounds: Bounds) -> list[tuple[Any, Any]]:
-    """Minima and maxima; times as microseconds."""
+    """Return pairs of minimum and maximum, with timestamps as microseconds."""
     low, high = (x.cast(pa.int64()) if pa.types.is_timestamp(x.type) else x for x in (bounds.min, bounds.max))
     return list(zip(low.to_pylist(), high.to_pylist(), strict=True))
 
@@ -182,7 +182,7 @@ def test_maxima_of_timestamps_end_a_millisecond_later(text: str, micros: int) ->
     assert pair(text, text, UTC) == (NEW_YEAR + micros, NEW_YEAR + micros + MS)
 
 
-def test_a_timestamp_without_zone_may_be_in_any() -> None:
+def test_a_timestamp_without_zone_may_be_in_any_zone() -> None:
     low, high = pair("2024-01-01T00:00:00", "2024-01-01T00:00:00", UTC)
     assert (low, high) == (NEW_YEAR - 18 * HOUR, NEW_YEAR + 18 * HOUR + MS)
 
@@ -227,7 +227,7 @@ def test_null_counts(
     assert (bounds.has_nulls[0].as_py(), bounds.all_null[0].as_py()) == (has_nulls, all_null)
 
 
-# --- Rows that cannot be read
+# --- Invalid statistics
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_only_the_requested_columns_are_read() -> None:
 
 @pytest.mark.parametrize("quote", ['"', ""])
 def test_a_renamed_column_is_found_by_its_physical_name(quote: str) -> None:
-    """After a and b swapped their names, the statistics of b are under a."""
+    """After a and b swap their names, the statistics of b are stored under a."""
     names = {"a": "b", "b": "a"}
     schema = pa.schema(
         [

@@ -1,4 +1,4 @@
-"""What a commit may hold, rule by rule, without a database."""
+"""The rules for the actions of a commit, without a database."""
 
 from __future__ import annotations
 
@@ -71,19 +71,19 @@ BAD: list[tuple[str, list[Any], str]] = [
     ("a path twice", [add("a"), add("a")], "at most one add per path"),
     ("a removed path twice", [remove("a"), remove("a")], "at most one remove per path"),
     ("added and removed", [add("a"), remove("a")], "both added and removed"),
-    ("rearranged from nothing", [add("a", data_change=False)], "rearrange"),
+    ("rearranged without a remove", [add("a", data_change=False)], "rearrange"),
     ("cdc elsewhere", [Cdc(path="x.parquet", size=1)], "_change_data/"),
     ("cdc that changes data", [Cdc(path="_change_data/x", size=1, data_change=True)], "cdc"),
-    ("cdc that climbs", [Cdc(path="_change_data/../x", size=1)], "illegal path"),
+    ("cdc outside of _change_data", [Cdc(path="_change_data/../x", size=1)], "illegal path"),
     ("unknown partition column", [add(partition_values={"day": "2026-01-01"})], "partitioned by"),
     ("size too large", [add(size=2**63)], "2\\^63"),
     ("float size", [add(size=1.5)], "size"),
     ("path of bytes", [add(b"a")], "string"),
-    ("stats that are no object", [add(stats="[1]")], "JSON object"),
+    ("stats not an object", [add(stats="[1]")], "JSON object"),
     ("stats with NaN", [add(stats='{"maxValues":{"a":NaN}}')], "JSON object"),
     ("numRecords as text", [add(stats='{"numRecords":"1"}')], "JSON object"),
-    ("no flag", [add(data_change="yes")], "True or False"),
-    ("schema that is no JSON", [Metadata(id="i", schema_string="x")], "schema"),
+    ("data_change not a boolean", [add(data_change="yes")], "True or False"),
+    ("schema not JSON", [Metadata(id="i", schema_string="x")], "schema"),
     ("configuration of numbers", [Metadata(id="i", schema_string=SCHEMA, configuration={"a": 1})], "strings"),
     ("metadata without id", [Metadata(id="", schema_string=SCHEMA)], "id"),
     ("new partitioning, old files", [Metadata(id="i", schema_string=SCHEMA, partition_columns=("day",))], "rewrite"),
@@ -120,7 +120,7 @@ def test_partition_values(bad: dict[str, Any]) -> None:
     )
 )
 def test_no_path_leaves_the_root(path: str) -> None:
-    """Whatever is accepted stays below the root, also after a reader has decoded it."""
+    """Every accepted path is below the root, also after a reader decodes it."""
     from posixpath import normpath
     from urllib.parse import unquote
 
