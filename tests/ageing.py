@@ -1,4 +1,4 @@
-"""Logs that are older than their tables want to keep them."""
+"""Make the files of a log older than the log retention."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import deltasql
 
 
 def age(table: deltasql.Table) -> None:
-    """Have all files of a log be as if they were written long ago."""
+    """Set the modification time of all log files to 1970."""
     for path in (Path(table.location) / "_delta_log").iterdir():
         os.utime(path, (0, 0))
 
 
 def clean(lake: deltasql.Lake, table: deltasql.Table) -> None:
-    """Clean a log up to its last checkpoint, as is done after a checkpoint when that is old enough."""
+    """Clean up a log to its last checkpoint, as after a checkpoint."""
     age(table)
     lake.mirror._checkpoints._clean(lake.mirror._find(table.name))

@@ -1,4 +1,7 @@
-"""Azure's own emulator, where TEST_AZURITE names its `azurite-blob` command: `npm install azurite` brings it."""
+"""Azurite, the emulator of Azure Blob Storage.
+
+TEST_AZURITE is the path of its `azurite-blob` command, which `npm install azurite` installs.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 ACCOUNT = "devstoreaccount1"
-# The emulator's well-known key, which is no secret.
+# the emulator's public key
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 PORT = 10000
 OPTIONS = {
@@ -28,7 +31,7 @@ OPTIONS = {
 
 @contextmanager
 def azurite(command: str, folder: Path, container: str) -> Iterator[dict[str, str]]:
-    """The storage options of a running emulator that has a container."""
+    """Start the emulator, create a container, and yield the storage options."""
     arguments = [command, "--location", str(folder), "--blobPort", str(PORT), "--silent", "--skipApiVersionCheck"]
     with subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:

@@ -1,4 +1,4 @@
-"""Checks of the change data feed that several tests share."""
+"""Checks of the change data feed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import deltasql
 
 
 def assert_changes_lead_to_each_version(table: deltasql.Table) -> None:
-    """Check for any two versions that applying the changes to the first one's rows gives the second one's rows."""
+    """Assert for all pairs of versions that the rows of the first plus the changes give the rows of the second."""
     versions = [
         Counter(tuple(r.values()) for r in table.arrow(version=v).to_pylist()) for v in range(table.version + 1)
     ]

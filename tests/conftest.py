@@ -1,4 +1,4 @@
-"""One embedded PostgreSQL, one lake and one server of Debian's for the whole run; a fresh namespace per test."""
+"""One embedded PostgreSQL server, one lake and one Debian server per test run; one namespace per test."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _numbers = itertools.count()
-# The same cases in each run, so that a failure belongs to the change that it comes with; long runs look for new ones.
+# Short runs repeat the same examples, so that a failure is caused by the change under test; long runs use new ones.
 settings.register_profile("repeated", derandomize=True, deadline=None)
 settings.register_profile("explore", print_blob=True, deadline=None)
 settings.load_profile("explore" if LONG or os.environ.get("TEST_EXPLORE") == "1" else "repeated")
 
-# Directories with long files come first, so that both test processes finish at about the same time.
+# Directories with slow tests run first, so that both test processes finish at about the same time.
 _ORDER = {name: n for n, name in enumerate(["spark", "faults", "acceptance", "properties", "integration", "unit"])}
 
 
@@ -41,7 +41,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def workdir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Everything that tests leave behind goes below one directory, which is the current one."""
+    """The current directory of the test run, below which tests create all files."""
     path = tmp_path_factory.mktemp("lake")
     before = Path.cwd()
     os.chdir(path)
@@ -53,7 +53,7 @@ def workdir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def embedded_lake(workdir: Path) -> Iterator[deltasql.Lake]:
     with deltasql.connect() as lake:
         with psycopg.connect(lake.dsn, autocommit=True) as connection:
-            connection.execute("ALTER SYSTEM SET fsync = off")  # no test crashes the machine of this server
+            connection.execute("ALTER SYSTEM SET fsync = off")  # no test crashes this machine
             connection.execute("SELECT pg_reload_conf()")
         yield lake
 
@@ -62,7 +62,7 @@ def embedded_lake(workdir: Path) -> Iterator[deltasql.Lake]:
 def debian_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
     binaries = debian_binaries()
     if binaries is None:
-        pytest.skip("no PostgreSQL of the system's: install one (Debian: postgresql) or set TEST_POSTGRES_BIN")
+        pytest.skip("no PostgreSQL is installed: install one (Debian: postgresql) or set TEST_POSTGRES_BIN")
     with PostgresServer(binaries, tmp_path_factory.mktemp("pg")) as server:
         yield server
 
@@ -75,7 +75,7 @@ def debian_lake(workdir: Path, debian_server: PostgresServer) -> Iterator[deltas
 
 @pytest.fixture(scope="session")
 def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A local Spark with Delta's own jars."""
+    """A local Spark session with Delta's jars."""
     from tests import local_spark
 
     obstacle = local_spark.obstacle()
@@ -101,7 +101,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 @pytest.fixture(scope="session")
 def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The storage options of Azure's emulator, which has the container `lake`."""
+    """The storage options of Azurite with the container `lake`."""
     with azurite(os.environ["TEST_AZURITE"], tmp_path_factory.mktemp("azure"), "lake") as options:
         yield options
 
@@ -113,7 +113,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(params=["embedded", "debian"])
 def any_lake(request: pytest.FixtureRequest) -> deltasql.Lake:
-    """The same test on the embedded server and on one of the user's, by URL with a password."""
+    """The lake of the embedded server, and the lake of a Debian server over TCP with a password."""
     return request.getfixturevalue(f"{request.param}_lake")
 
 
@@ -129,7 +129,7 @@ def namespace() -> str:
 
 @pytest.fixture
 def make_table(lake: deltasql.Lake, namespace: str) -> Callable[..., deltasql.Table]:
-    """Tables of the embedded lake, in a namespace of the test's own."""
+    """Make tables of the embedded lake in the namespace of the test."""
     return table_maker(lake, namespace)
 
 

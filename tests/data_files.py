@@ -1,4 +1,4 @@
-"""Data files written and committed by hand, wherever the table lies."""
+"""Write data files and commit them without `Table.append`, on any store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.factories import add
 
 
 def put(table: deltasql.Table, path: str, data: pa.Table, **options: Any) -> int:
-    """Write a data file, which is not yet the table's: its size."""
+    """Write a data file without committing it, and return its size."""
     directory = Directory(table.location, table.lake.storage_options)
     with directory.writing(path) as file:
         pq.write_table(data, file, **options)
@@ -30,7 +30,7 @@ def write(
     stats: str | None = None,
     **options: Any,
 ) -> str:
-    """Write a data file and commit it by hand, without anybody looking into it."""
+    """Write a data file and commit it without validation of its contents, and return its path."""
     path = path or f"{uuid.uuid4()}.parquet"
     size = put(table, path, data, **options)
     with table.lake.begin() as tx:

@@ -1,4 +1,4 @@
-"""How far the tests explore: TEST_LONG=1, which `make test-long` sets, asks for more examples, rounds and kills."""
+"""The number of test cases: with TEST_LONG=1, set by `make test-long`, tests run more examples, rounds and kills."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ LONG = os.environ.get("TEST_LONG") == "1"
 
 
 def rounds(short: int, long: int | None = None) -> int:
-    """Return a number of examples or rounds: `short`, or in a long run `long` or ten times as many."""
+    """Return `short`, or in a long run `long`, by default ten times as many."""
     return (long or 10 * short) if LONG else short

@@ -1,4 +1,4 @@
-"""Actions for tests."""
+"""Factories of actions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from deltasql import Add, Remove
 
 
 def add(path: str | None = None, *, lo: Any = None, hi: Any = None, column: str = "id", **kw: Any) -> Add:
-    """An add with statistics for one column, if bounds are given."""
+    """Make an add, with statistics of one column if bounds are given."""
     values = kw.pop("partition_values", {})
     if lo is not None:
         stats = {
@@ -31,5 +31,5 @@ def remove(path: str, **kw: Any) -> Remove:
 
 
 def paths(table: Any) -> list[str]:
-    """The paths of a file listing, sorted."""
+    """Return the sorted paths of a file listing."""
     return sorted(table["path"].to_pylist())

@@ -1,7 +1,7 @@
-"""Jars for Spark that no Python package brings: Delta's, and those of Hadoop's file system for S3.
+"""Jars for Spark that no Python package contains: Delta's, and those of Hadoop's S3A file system.
 
-`jars.lock` says which. They are fetched once from Maven Central, by checksum: `python -m tests.jars` fetches those that
-are missing; `make test` runs it.
+`jars.lock` lists them with checksums. `python -m tests.jars`, which `make test` runs, downloads missing jars from Maven
+Central.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Jar:
 
     @property
     def resolved_name(self) -> str:
-        """As Spark's resolver stores it."""
+        """Return the file name that Spark's resolver uses."""
         return f"{self.coordinates.partition(':')[0]}_{self.name}"
 
 
@@ -44,52 +44,52 @@ def _locked() -> tuple[Jar, ...]:
 
 
 DELTA, S3A = "delta", "s3a"
-# Delta's artifact names the release of Spark that it is built for, hadoop-aws is of the release of Hadoop that Spark
-# ships: they move together with pyspark in pyproject.toml. The Unity Catalog client, which Delta asks for as well, is
-# left out: nothing here uses such a catalog. So is what Spark ships already.
+# Delta's artifact is built for one release of Spark, and hadoop-aws for the release of Hadoop that Spark ships: update
+# them together with pyspark in pyproject.toml. The Unity Catalog client, a dependency of Delta, and jars that Spark
+# ships are left out.
 JARS = _locked()
 
 
 def directory() -> Path:
-    """Where the jars are kept: TEST_JARS, or `.venv/jars`, which `make clean` removes."""
-    given = os.environ.get("TEST_JARS")
-    return Path(given) if given else Path(__file__).parents[1] / ".venv" / "jars"
+    """Return the directory of the jars: TEST_JARS, or `.venv/jars`, which `make clean` removes."""
+    configured = os.environ.get("TEST_JARS")
+    return Path(configured) if configured else Path(__file__).parents[1] / ".venv" / "jars"
 
 
 def required() -> bool:
-    """Whether it is an error, and not a reason to skip, that Spark cannot run."""
+    """Return whether tests fail instead of being skipped when Spark cannot run."""
     return os.environ.get(REQUIRE_SPARK) == "1"
 
 
 def missing(folder: Path, purpose: str | None = None) -> list[Jar]:
-    """Those that are not there, or not with the right bytes."""
+    """Return the jars that are missing or have a wrong checksum."""
     return [jar for jar in JARS if purpose in (None, jar.purpose) and not _is_right(folder / jar.name, jar)]
 
 
 def paths(purpose: str) -> str:
-    """All of a purpose, as `spark.jars` takes them."""
+    """Return the jars of a purpose as a value of `spark.jars`."""
     return ",".join(str(directory().absolute() / jar.name) for jar in JARS if jar.purpose == purpose)
 
 
 def obstacle(purpose: str) -> str | None:
-    """Why Spark cannot have them, if it cannot."""
+    """Return why the jars of a purpose are not available, or None."""
     lacking = missing(directory(), purpose)
     names = ", ".join(jar.name for jar in lacking)
     return f"Spark needs jars ({names}): fetch them with `python -m tests.jars`" if lacking else None
 
 
 def fetch(folder: Path) -> None:
-    """Have Spark's own resolver download what is missing; raises OSError where that does not work."""
-    wanted = missing(folder)
-    if not wanted:
+    """Download missing jars with Spark's resolver; raise OSError if this fails."""
+    absent = missing(folder)
+    if not absent:
         return
-    size = sum(jar.size for jar in wanted) / 1e6
-    names = wanted[0].name if len(wanted) == 1 else f"{len(wanted)} jars for Spark"
+    size = sum(jar.size for jar in absent) / 1e6
+    names = absent[0].name if len(absent) == 1 else f"{len(absent)} jars for Spark"
     print(f"Downloading {names} from Maven Central, {size:.1f} MB", flush=True)
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        _resolve(wanted, Path(scratch))
-        for jar in wanted:
+        _resolve(absent, Path(scratch))
+        for jar in absent:
             found = Path(scratch) / "jars" / jar.resolved_name
             if not _is_right(found, jar):
                 raise OSError(f"{jar.coordinates} has other bytes than the pinned checksum says")
@@ -97,7 +97,7 @@ def fetch(folder: Path) -> None:
 
 
 def _resolve(jars: list[Jar], folder: Path) -> None:
-    """Spark is chatty while it resolves: it speaks up only where it fails."""
+    """Resolve jars with Spark, and show its output only if it fails."""
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         raise OSError("Spark needs a JDK, and there is no java on the PATH and no JAVA_HOME")
     program = f"""

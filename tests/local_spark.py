@@ -1,4 +1,4 @@
-"""A local Spark with Delta's own reader and writer, or the reason why there is none."""
+"""A local Spark session with Delta's jars, or the reason why Spark cannot run."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from deltasql.engines.spark.java import java_environment
 from tests import jars
 
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For a Java that runs minutes, not days: compile quickly rather than well, and collect garbage in one thread."""
+"""Options for short processes: fast compilation, and garbage collection in one thread."""
 PLAIN = os.environ.get("TEST_PLAIN_SPARK") == "1"
-"""Without Delta's jars, which know one release of Spark only: for tests of our own reading and writing on others."""
+"""Run Spark without Delta's jars, which support only one release of Spark."""
 
 
 def obstacle() -> str | None:
-    """Why Spark cannot run here, if it cannot."""
+    """Return why Spark cannot run, or None."""
     return (None if PLAIN else jars.obstacle(jars.DELTA)) or java_obstacle()
 
 
 def java_obstacle() -> str | None:
-    """Why Java cannot run Spark here, if it cannot."""
+    """Return why Java cannot run Spark, or None."""
     try:
         java()
     except deltasql.UsageError as error:
@@ -39,7 +39,7 @@ def java_obstacle() -> str | None:
 
 @cache
 def java() -> dict[str, str]:
-    """What to set for Spark to find a Java."""
+    """Return the environment variables with which Spark finds Java."""
     return java_environment(Path(tempfile.mkdtemp(prefix="deltasql-java-")))
 
 
@@ -64,7 +64,7 @@ def _delta() -> dict[str, str]:
 
 @contextmanager
 def session(folder: Path) -> Iterator[SparkSession]:
-    """Two threads, no UI, UTC; all that it leaves behind is below `folder`."""
+    """Start Spark with two threads, no UI and UTC; all its files are below `folder`."""
     environment = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", **java()}
     settings = {
         **({} if PLAIN else _delta()),
@@ -77,7 +77,7 @@ def session(folder: Path) -> Iterator[SparkSession]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
-        # How long a Python worker may take to start: 15 s are few on a machine that does much else.
+        # a Python worker may need more than the default of 15 s to start on a busy machine
         "spark.python.authenticate.socketTimeout": "60s",
     }
     with patch.dict(os.environ, environment):

@@ -1,4 +1,4 @@
-"""How long is too long on a machine that does other things as well."""
+"""Time limits that allow for a busy machine."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import os
 
 
 def patience(seconds: float) -> float:
-    """A limit for a machine that is idle, stretched by what this one has to do."""
+    """Return a time limit for an idle machine, multiplied by the load of this machine."""
     return seconds * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 
 def free_port() -> int:
-    """A port that nobody has, below those that systems give to clients: it stays free until a server takes it."""
+    """Return a free port below the ephemeral range, which stays free until a server binds it."""
     for port in random.sample(range(20_000, 32_000), 100):
         with suppress(OSError), socket.socket() as probe:
             probe.bind(("127.0.0.1", port))

@@ -1,4 +1,4 @@
-"""Real processes for tests: a fork server that has imported deltasql already, so that each costs milliseconds."""
+"""Start processes from a fork server that has already imported deltasql, which takes milliseconds."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _context.set_forkserver_preload(["deltasql", "tests.factories"])
 
 
 def run_all(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], seconds: float = 600) -> list[Any]:
-    """Run a function in a process per argument tuple, all let go at once; their results in order."""
+    """Run a function in one process per argument tuple, all started at once, and return the results in order."""
     start = _context.Event()
     pipes, processes = [], []
     for args in arguments:
-        ours, theirs = _context.Pipe(duplex=False)
-        process = _context.Process(target=_run, args=(theirs, start, function, args))
+        receiver, sender = _context.Pipe(duplex=False)
+        process = _context.Process(target=_run, args=(sender, start, function, args))
         process.start()
-        theirs.close()
-        pipes.append(ours)
+        sender.close()
+        pipes.append(receiver)
         processes.append(process)
     start.set()
     results = [_receive(pipe, seconds) for pipe in pipes]
@@ -51,7 +51,7 @@ def _run(pipe: Connection, start: Any, function: Callable[..., Any], args: tuple
 
 
 def spawn(function: Callable[..., Any], *args: Any) -> Any:
-    """Start a function in a process of its own and return the process."""
+    """Run a function in a separate process and return the process."""
     process = _context.Process(target=function, args=args)
     process.start()
     return process

@@ -1,8 +1,7 @@
-"""An S3-compatible server in a process of its own: MinIO where there is one, else moto's.
+"""An S3-compatible server in a separate process: MinIO if available, otherwise moto.
 
-MinIO is used if `TEST_MINIO` names its program or it is on the PATH. Run as a program, this module is moto's
-server, held to what S3 promises: requests take effect one after the other, and a body that was cut short leaves
-nothing behind.
+MinIO is used if `TEST_MINIO` names its program or it is on the PATH. As a program, this module runs moto's server with
+two guarantees of S3: requests are atomic, and a truncated body is rejected.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ REGION = "us-east-1"
 
 
 def minio_binary() -> str | None:
-    """The MinIO of this machine, if it has one."""
+    """Return the path of the MinIO program, or None."""
     return os.environ.get("TEST_MINIO") or shutil.which("minio")
 
 
 class S3Server:
-    """Starts on entry, stops on exit. `kind` says which server it is, `page` how many objects a listing tells at once."""
+    """A server that starts on entry and stops on exit; `page` is the number of objects per page of a listing."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -86,19 +85,19 @@ class S3Server:
         self._process.wait(30)
         self._log.close()
 
-    def options(self, endpoint: str | None = None, **others: str) -> dict[str, str]:
-        """What `deltasql.connect(storage_options=…)` and `DeltaTable(storage_options=…)` take."""
+    def options(self, endpoint: str | None = None, **more: str) -> dict[str, str]:
+        """Return the storage options for `deltasql.connect` and `DeltaTable`."""
         return {
             "aws_access_key_id": self.key,
             "aws_secret_access_key": self.secret,
             "aws_region": REGION,
             "aws_endpoint": endpoint or self.endpoint,
             "allow_http": "true",
-            **others,
+            **more,
         }
 
     def create_bucket(self, name: str) -> None:
-        """A bucket, by a request signed as S3 wants it."""
+        """Create a bucket with a signed request."""
         from botocore.auth import SigV4Auth
         from botocore.awsrequest import AWSRequest
         from botocore.credentials import Credentials
@@ -111,7 +110,7 @@ class S3Server:
 
     @contextmanager
     def checking_credentials(self) -> Iterator[None]:
-        """Real servers always check who asks; moto only when told to."""
+        """Make moto check credentials, which real servers always do."""
         if self._minio:
             yield
             return
@@ -130,9 +129,8 @@ class S3Server:
 _EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 
-class _OneByOne:
-    """moto looks whether an object exists and writes it in two steps: requests take turns. A body is read before its
-    turn, and one that ends early is refused, as S3 does."""
+class _SerializedRequests:
+    """Run one request at a time, because moto's conditional PUT is not atomic, and reject truncated bodies as S3 does."""
 
     def __init__(self, application: Any) -> None:
         self._application = application
@@ -157,7 +155,7 @@ def _serve_moto(port: int) -> None:
         def log_request(self, *_: Any) -> None:
             pass
 
-    application = _OneByOne(DomainDispatcherApplication(create_backend_app))
+    application = _SerializedRequests(DomainDispatcherApplication(create_backend_app))
     run_simple("127.0.0.1", port, application, threaded=True, request_handler=Handler)
 
 

@@ -1,4 +1,4 @@
-"""Columns of every Delta type with edge values, for tests of writers and readers."""
+"""Columns of every Delta type with edge values."""
 
 from __future__ import annotations
 

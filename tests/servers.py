@@ -1,4 +1,4 @@
-"""A PostgreSQL server as a user would run one: over TCP, with a password."""
+"""A PostgreSQL server over TCP with a password, like a server of a user."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from tests.ports import free_port
 
 
 def debian_binaries() -> Path | None:
-    """Where the system's PostgreSQL programs are, if it has any."""
-    given = os.environ.get("TEST_POSTGRES_BIN")
-    if given:
-        return Path(given)
+    """Return the directory of the installed PostgreSQL programs, or None."""
+    configured = os.environ.get("TEST_POSTGRES_BIN")
+    if configured:
+        return Path(configured)
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
     return found[-1].parent if found else None
 
 
 class PostgresServer:
-    """Starts on entry, stops on exit."""
+    """A server that starts on entry and stops on exit."""
 
     def __init__(self, binaries: Path, directory: Path) -> None:
         self._binaries = binaries
@@ -48,18 +48,18 @@ class PostgresServer:
         return self
 
     def start(self) -> None:
-        """Start, after `crash` as well."""
+        """Start the server, also after `crash`."""
         options = f"-c listen_addresses=127.0.0.1 -c port={self.port} -c unix_socket_directories= -c fsync=off"
         self._run("pg_ctl", "-D", self._data, "-l", self._log, "-o", options, "-w", "start")
         self._running = True
 
     def crash(self) -> None:
-        """Stop without a farewell to anybody."""
+        """Stop the server without a clean shutdown."""
         self._running = False
         self._run("pg_ctl", "-D", self._data, "-m", "immediate", "-w", "stop")
 
     def become_standby(self) -> None:
-        """Stop, and start again as a server that waits for a primary to tell it what was committed."""
+        """Restart the server as a standby without a primary."""
         self._run("pg_ctl", "-D", self._data, "-m", "fast", "-w", "stop")
         signal = self._data / "standby.signal"
         signal.touch()
@@ -76,7 +76,7 @@ class PostgresServer:
     def _run(self, program: str, *arguments: Any) -> None:
         command = [str(self._binaries / program), *map(str, arguments)]
         if os.geteuid() == 0:
-            # PostgreSQL refuses to run as root; the capability lets its account through root's own directories.
+            # PostgreSQL does not run as root; the capability lets its account read root's directories.
             account = pwd.getpwnam(_account())
             caps = "+dac_read_search"
             command = [
@@ -93,8 +93,8 @@ def _account() -> str:
 
 
 def wait_until(condition: Any, seconds: float = 60) -> None:
-    """Poll until a condition holds."""
+    """Poll until a condition is true."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, "the condition is still false"
         time.sleep(0.02)
