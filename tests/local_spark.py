@@ -17,7 +17,7 @@ import deltasql
 from deltasql.engines.spark.java import java_environment
 from tests import jars
 
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m"
 """Options for short processes: fast compilation, and garbage collection in one thread."""
 PLAIN = os.environ.get("TEST_PLAIN_SPARK") == "1"
 """Run Spark without Delta's jars, which support only one release of Spark."""
