@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 import deltasql
+from tests.effort import LONG
 from tests.local_spark import process_environment
 
 PROGRAM = """
@@ -55,6 +56,10 @@ query.start(sink).awaitTermination()
 """
 
 
+KILLS = [(0, "before", 0), (0, "after", 1)][0 if LONG else 1 :]
+"""The batch, when the process is killed, and how many rows are committed then. A short run kills after the commit only."""
+
+
 def test_killed_around_its_commit(
     lake: deltasql.Lake, namespace: str, tmp_path: Path, spark_session: SparkSession
 ) -> None:
@@ -63,7 +68,7 @@ def test_killed_around_its_commit(
     for n in range(2):
         source.append(pa.table({"id": [n]}))
     checkpoint = tmp_path / "checkpoint"
-    for batch, moment, committed in ((0, "before", 0), (0, "after", 1)):
+    for batch, moment, committed in KILLS:
         killed = run(lake.dsn, source.name, sink.name, checkpoint, batch, moment)
         assert killed == -signal.SIGKILL
         assert sorted(sink.arrow()["id"].to_pylist()) == list(range(committed)), moment

@@ -66,6 +66,13 @@ def is_classic(session: SparkSession) -> bool:
     return hasattr(session, "_jsparkSession")
 
 
+def java_class(session: SparkSession, name: str) -> Any:
+    """Return a class of a classic session's JVM. `_jvm.org.apache…` would search all jars for each part of the name."""
+    from py4j.java_gateway import JavaClass
+
+    return JavaClass(name, session.sparkContext._gateway._gateway_client)
+
+
 class _Shared:
     """The session that deltasql created, if any, and the number of lakes that use it."""
 

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from deltasql.engines.spark.scan.row_ids import ROW
 from deltasql.engines.spark.scan.scan_files import Json, SnapshotFiles
-from deltasql.engines.spark.session import is_classic
+from deltasql.engines.spark.session import is_classic, java_class
 from deltasql.protocol.constraints import quoted
 from deltasql.protocol.partition_values import Stored
 from deltasql.protocol.schema import struct_type
@@ -30,6 +30,7 @@ from deltasql.protocol.schema_fit import nullable
 
 _log = logging.getLogger(__name__)
 _CLASS = "deltasql.SnapshotFileIndex"
+_PARQUET = "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat"
 _compiled: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 _has_warned = threading.Event()
 
@@ -73,23 +74,21 @@ def _warning_level() -> int:
 
 
 def _read(spark: SparkSession, files: SnapshotFiles, options: Mapping[str, str], *, numbered: bool) -> DataFrame:
-    jvm: Any = spark._jvm
-    number = _number_column(jvm) if numbered else ""
+    number = _number_column(spark) if numbered else ""
     more = [{"name": number, "type": "long", "nullable": True, "metadata": {}}] if numbered else []
-    schema = _struct(jvm, [*files.read_fields(), *more])
-    partitions = _struct(jvm, files.partition_fields)
+    schema = _struct(spark, [*files.read_fields(), *more])
+    partitions = _struct(spark, files.partition_fields)
     packed = pack(files)
-    arguments = spark.sparkContext._gateway.new_array(jvm.Object, 3)
+    arguments = spark.sparkContext._gateway.new_array(java_class(spark, "java.lang.Object"), 3)
     arguments[0], arguments[1], arguments[2] = packed, partitions, hashlib.sha256(packed.encode()).hexdigest()
     index = _index_class(spark).getConstructors()[0].newInstance(arguments)
-    datasources = jvm.org.apache.spark.sql.execution.datasources
-    relation = datasources.HadoopFsRelation(
+    relation = java_class(spark, "org.apache.spark.sql.execution.datasources.HadoopFsRelation")(
         index,
         partitions,
         schema,
-        jvm.scala.Option.empty(),
-        datasources.parquet.ParquetFileFormat(),
-        jvm.PythonUtils.toScalaMap(dict(options)),
+        java_class(spark, "scala.Option").empty(),
+        java_class(spark, _PARQUET)(),
+        java_class(spark, "org.apache.spark.api.python.PythonUtils").toScalaMap(dict(options)),
         spark._jsparkSession,
     )
     rows = DataFrame(spark._jsparkSession.baseRelationToDataFrame(relation), spark)
@@ -99,26 +98,25 @@ def _read(spark: SparkSession, files: SnapshotFiles, options: Mapping[str, str],
     return rows.selectExpr(*(quoted(field["name"]) for field in files.fields), f"{quoted(number)} AS {quoted(ROW)}")
 
 
-def _number_column(jvm: Any) -> str:
+def _number_column(spark: SparkSession) -> str:
     """Return the name of the internal column behind `_metadata.row_index`. Reading it directly costs half as much,
     because Spark builds no struct."""
-    format_ = jvm.org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat
-    return str(format_.ROW_INDEX_TEMPORARY_COLUMN_NAME())
+    return str(java_class(spark, _PARQUET).ROW_INDEX_TEMPORARY_COLUMN_NAME())
 
 
-def _struct(jvm: Any, fields: Sequence[Json]) -> Any:
+def _struct(spark: SparkSession, fields: Sequence[Json]) -> Any:
     """Return fields as a JVM struct type in which everything is nullable: if Spark assumes that a column has no nulls
     and a file has one, it returns the value of another row."""
-    return jvm.org.apache.spark.sql.types.DataType.fromJson(json.dumps(nullable(struct_type(list(fields)))))
+    text = json.dumps(nullable(struct_type(list(fields))))
+    return java_class(spark, "org.apache.spark.sql.types.DataType").fromJson(text)
 
 
 def _index_class(spark: SparkSession) -> Any:
     """Return the Java class, compiled once per JVM."""
     gateway = spark.sparkContext._gateway
     if gateway not in _compiled:
-        jvm: Any = spark._jvm
-        compiler = jvm.org.codehaus.janino.SimpleCompiler()
-        compiler.setParentClassLoader(jvm.org.apache.spark.util.Utils.getSparkClassLoader())
+        compiler = java_class(spark, "org.codehaus.janino.SimpleCompiler")()
+        compiler.setParentClassLoader(java_class(spark, "org.apache.spark.util.Utils").getSparkClassLoader())
         compiler.cook(_java_source())
         _compiled[gateway] = compiler.getClassLoader().loadClass(_CLASS)
     return _compiled[gateway]

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from deltasql.engines.arrow.read.scan import split_into_tasks
 from deltasql.engines.spark.scan.hadoop_paths import hadoop_root
 from deltasql.engines.spark.scan.row_ids import FILE, URI_FIELDS, file_id
-from deltasql.engines.spark.session import is_classic
+from deltasql.engines.spark.session import is_classic, java_class
 from deltasql.engines.spark.worker.scan_task import read_rows, read_rows_with_ids, read_tasks
 from deltasql.protocol.schema_fit import nullable, parse_struct
 from deltasql.protocol.table_changes import Snapshot
@@ -37,8 +37,8 @@ def has_file_system(spark: SparkSession, location: str, options: Mapping[str, st
     scheme = hadoop_root(location).partition(":")[0]
     gateway: Any = spark
     try:
-        jvm, configuration = gateway._jvm, gateway._jsc.hadoopConfiguration()
-        jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, configuration)
+        configuration = gateway._jsc.hadoopConfiguration()
+        java_class(spark, "org.apache.hadoop.fs.FileSystem").getFileSystemClass(scheme, configuration)
     except Exception as error:
         # Reading by workers does not depend on the cause, whatever it is.
         _log.debug("Spark has no file system for %s: %r", location, error)
