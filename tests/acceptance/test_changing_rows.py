@@ -15,11 +15,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 import deltasql
+from tests.effort import LONG
 from tests.readers import assert_same_rows
 
 Run = Callable[..., Any]
 Make = Callable[..., deltasql.Table]
-READERS = ("delta-rs", "duckdb", "spark")
+READERS = ("delta-rs", "duckdb", *(["spark"] if LONG else []))
 
 
 @pytest.fixture(params=["copied", "marked"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -14,6 +15,7 @@ import pytest
 import deltasql
 from deltasql.engines.spark import java
 from deltasql.engines.spark.java import java_environment
+from tests.local_spark import JAVA_OPTIONS
 from tests.spark.conftest import ON_CONNECT
 
 if TYPE_CHECKING:
@@ -137,7 +139,7 @@ def test_lakes_share_a_session_that_deltasql_starts(tmp_path: Path) -> None:
     )
     assert os.listdir(tmp_path) == [".deltasql"]
     assert done.stdout == ""
-    assert [line for line in done.stderr.splitlines() if "incubator" not in line] == []
+    assert [line for line in done.stderr.splitlines() if not re.search("incubator|JDK_JAVA_OPTIONS", line)] == []
 
 
 def test_the_session_is_stopped_when_the_process_ends(tmp_path: Path) -> None:
@@ -158,6 +160,7 @@ def test_the_session_is_stopped_when_the_process_ends(tmp_path: Path) -> None:
 def run(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-W", "error::ResourceWarning:deltasql", "-c", textwrap.dedent(program)]
     environment = {k: v for k, v in os.environ.items() if k not in ("PYSPARK_PYTHON", "SPARK_LOCAL_IP")}
+    environment["JDK_JAVA_OPTIONS"] = JAVA_OPTIONS  # the JVM reports this variable on stderr
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     return done
