@@ -8,6 +8,7 @@ from tests.spark.conftest import ON_CONNECT
 from tests.spark.connect import run_on_connect
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1700)
 @pytest.mark.skipif(ON_CONNECT, reason="runs on Spark Connect already")
 def test_rows_are_the_same_on_connect() -> None:
