@@ -16,9 +16,17 @@ from pyspark.sql import SparkSession
 import deltasql
 from deltasql.engines.spark.java import java_environment
 from tests import jars
+from tests.effort import LONG
 
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m"
 """Options for short processes: fast compilation, and garbage collection in one thread."""
+_QUICK = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
+"""Settings for small data: interpreted expressions and static plans. Long runs, and all tests that start a separate
+process with Spark (README, demo, kills, Connect), use the defaults of Spark."""
 PLAIN = os.environ.get("TEST_PLAIN_SPARK") == "1"
 """Run Spark without Delta's jars, which support only one release of Spark."""
 
@@ -69,7 +77,9 @@ def session(folder: Path) -> Iterator[SparkSession]:
     settings = {
         **({} if PLAIN else _delta()),
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.default.parallelism": "1",
+        **({} if LONG else _QUICK),
         "spark.databricks.delta.snapshotPartitions": "1",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder / "local"),

@@ -11,7 +11,10 @@ from typing import Any
 import deltasql
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["deltasql", "tests.factories"])
+# Modules that the processes would otherwise import one by one; pyarrow imports pandas when it converts Python values.
+_context.set_forkserver_preload(
+    ["deltasql.lake.lake", "deltasql.protocol.schema_ddl", "adbc_driver_postgresql.dbapi", "pandas", "tests.factories"]
+)
 
 
 def run_all(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], seconds: float = 600) -> list[Any]:

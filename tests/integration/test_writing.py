@@ -576,7 +576,7 @@ def literal(value: Any) -> str:
     return f"DATE '{value}'" if isinstance(value, dt.date) else f'"{value}"' if isinstance(value, str) else str(value)
 
 
-@settings(max_examples=rounds(15), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=rounds(6, 150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_no_file_with_a_matching_row_is_pruned(lake: deltasql.Lake, workdir: Path, data: st.DataObject) -> None:
     """Random rows, with NaN as the largest number, truncated texts and times truncated to milliseconds."""
