@@ -23,9 +23,8 @@ JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSi
 _QUICK = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
 }
-"""Settings for small data: interpreted expressions and static plans. Long runs, and all tests that start a separate
+"""Settings for small data: interpreted expressions. Long runs, and all tests that start a separate
 process with Spark (README, demo, kills, Connect), use the defaults of Spark."""
 PLAIN = os.environ.get("TEST_PLAIN_SPARK") == "1"
 """Run Spark without Delta's jars, which support only one release of Spark."""

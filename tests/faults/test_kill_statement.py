@@ -48,7 +48,7 @@ CASES = {
 }
 
 
-LONG_ONLY = {"insert", "delete with vectors"}
+LONG_ONLY = {"update", "insert", "delete with vectors"}
 
 
 def files(table: deltasql.Table) -> set[Path]:

@@ -15,7 +15,7 @@ from tests.effort import rounds
 from tests.factories import add, paths, remove
 from tests.processes import run_all
 
-WRITERS, COMMITS = 32, rounds(25, 200)
+WRITERS, COMMITS = 32, rounds(12, 200)
 
 
 def blind_appends(dsn: str, table_id: str, commits: int) -> list[int]:
@@ -70,7 +70,7 @@ def test_expected_versions_have_exactly_one_winner_each(
     lake: deltasql.Lake, make_table: Callable[..., deltasql.Table]
 ) -> None:
     table = make_table()
-    writers, commits = 32, 5
+    writers, commits = 32, rounds(2, 10)
     results = run_all(strict_appends, [(lake.dsn, table.id, commits)] * writers)
     won = Counter(v for result in results for v in result)
     assert sorted(won) == list(range(1, writers * commits + 1))

@@ -115,6 +115,7 @@ def test_a_pipe_gets_plain_lines_with_progress_on(run: Run) -> None:
     assert "\x1b" not in shown
 
 
+@pytest.mark.long
 def test_spark_shows_stages_and_tasks_on_a_terminal(run: Run) -> None:
     if obstacle := java_obstacle():
         pytest.skip(obstacle)

@@ -12,5 +12,9 @@ from tests.spark.connect import run_on_connect
 @pytest.mark.timeout(1700)
 @pytest.mark.skipif(ON_CONNECT, reason="runs on Spark Connect already")
 def test_rows_are_the_same_on_connect() -> None:
-    planning = ["test_planning.py"] if LONG else []
-    run_on_connect("literals", "test_reading.py", "test_changing.py", *planning)
+    reading = ["test_reading.py", "test_planning.py"] if LONG else [f"test_reading.py::{name}" for name in SHORT]
+    run_on_connect("literals", "test_changing.py", *reading)
+
+
+SHORT = ("TestTypes", "TestPartitions", "TestSnapshots", "TestFeatures")
+"""The tests of reading in a short run."""
