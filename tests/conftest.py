@@ -74,8 +74,8 @@ def debian_lake(workdir: Path, debian_server: PostgresServer) -> Iterator[deltas
 
 
 @pytest.fixture(scope="session")
-def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A local Spark session with Delta's jars."""
+def spark_session(workdir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A local Spark session with Delta's jars, whose JVM has the current directory of the tests."""
     from tests import local_spark
 
     obstacle = local_spark.obstacle()

@@ -17,12 +17,14 @@ import pytest
 import deltasql
 from deltasql.engines.spark.scan import file_index, snapshot_frame
 from deltasql.engines.spark.scan.listing_settings import PARALLELISM, THRESHOLD, quick_listing
+from tests.effort import rounds
 from tests.spark.conftest import IDS, ON_CONNECT, file_of, ids
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Make = Callable[..., deltasql.Table]
+FILES = rounds(2_000, 10_000)
 
 
 @pytest.fixture
@@ -51,13 +53,13 @@ def link_files(table: deltasql.Table, lake: deltasql.Lake, count: int, partition
 
 
 @pytest.mark.parametrize("partitions", [1, 10, 1000])
-def test_ten_thousand_files_are_planned_without_a_job(
+def test_many_files_are_planned_without_a_job(
     make_table: Make, lake: deltasql.Lake, scan_kind: str, jobs: Callable[[], int], partitions: int
 ) -> None:
     if scan_kind == "join" and partitions == 1:
         pytest.skip("one partition needs no join")
     table = make_table(schema="id BIGINT, p INT", partition_by=["p"])
-    link_files(table, lake, 10_000, partitions)
+    link_files(table, lake, FILES, partitions)
     df = table.df()
     assert jobs() == 0
     plan = df.where("p = 0 AND id = 1")._jdf.queryExecution().executedPlan().toString()
@@ -66,7 +68,7 @@ def test_ten_thousand_files_are_planned_without_a_job(
     if scan_kind == "index":
         assert "PartitionFilters: [isnotnull(p" in plan
         if partitions > 10:
-            assert df.where("p = 7 AND id = 1").count() == 10_000 // partitions
+            assert df.where("p = 7 AND id = 1").count() == FILES // partitions
 
 
 @pytest.mark.parametrize("user_value", [None, "7"])
