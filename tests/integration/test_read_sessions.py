@@ -45,7 +45,8 @@ def test_both_sessions_return_the_same_tables(lake: deltasql.Lake, make_table: M
         for name, values in queries.items():
             by_row, by_adbc = (s.read(lambda s: s.table(name, table_key=key, **values)) for s in sessions)  # noqa: B023
             assert by_row.schema.equals(by_adbc.schema), name
-            assert by_row.equals(by_adbc), name
+            # The queries have no ORDER BY, so the plans may return rows in different orders.
+            assert sorted(map(repr, by_row.to_pylist())) == sorted(map(repr, by_adbc.to_pylist())), name
             assert by_row.num_rows or name in ("arrow_bounds", "arrow_removed_after"), name
     finally:
         for session in sessions:
