@@ -8,13 +8,12 @@ from tests.effort import LONG
 from tests.spark.conftest import ON_CONNECT
 from tests.spark.connect import run_on_connect
 
+SHORT_RUN = ("TestTypes", "TestPartitions", "TestSnapshots", "TestFeatures")
+"""The classes of test_reading.py in a short run."""
+
 
 @pytest.mark.timeout(1700)
 @pytest.mark.skipif(ON_CONNECT, reason="runs on Spark Connect already")
 def test_rows_are_the_same_on_connect() -> None:
-    reading = ["test_reading.py", "test_planning.py"] if LONG else [f"test_reading.py::{name}" for name in SHORT]
+    reading = ["test_reading.py", "test_planning.py"] if LONG else [f"test_reading.py::{name}" for name in SHORT_RUN]
     run_on_connect("literals", "test_changing.py", *reading)
-
-
-SHORT = ("TestTypes", "TestPartitions", "TestSnapshots", "TestFeatures")
-"""The tests of reading in a short run."""
