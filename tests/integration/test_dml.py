@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import json
 import logging
 import threading
@@ -19,11 +20,13 @@ from pyspark.sql import functions as F
 import deltasql
 from deltasql.engines.spark.dml import merge_pairs
 from deltasql.protocol.table_changes import TableState
+from tests.effort import LONG
 from tests.local_spark import PLAIN
 from tests.readers import assert_same_rows
 from tests.sample_columns import NESTED, PRIMITIVES, table_of
 
 Make = Callable[..., deltasql.Table]
+ZONES = ["UTC", "America/New_York"]
 SCHEMA = "id BIGINT NOT NULL, part STRING, n INT, s STRUCT<x: BIGINT>"
 
 
@@ -32,7 +35,19 @@ def spark(spark_session: SparkSession) -> SparkSession:
     return spark_session
 
 
-both_layouts = pytest.mark.parametrize("table", ["whole", "partitioned"], indirect=True)
+LAYOUTS, REWRITE_PATHS = ["whole", "partitioned"], ["driver", "tasks"]
+both_layouts = pytest.mark.parametrize("table", LAYOUTS, indirect=True)
+# A short run takes each layout and each path once, a long run every pair.
+layouts_and_paths = pytest.mark.parametrize(
+    ("table", "rewrite_path"),
+    itertools.product(LAYOUTS, REWRITE_PATHS) if LONG else zip(LAYOUTS, REWRITE_PATHS, strict=True),
+    indirect=True,
+)
+zones_and_paths = pytest.mark.parametrize(
+    ("zone", "rewrite_path"),
+    itertools.product(ZONES, REWRITE_PATHS) if LONG else zip(ZONES, REWRITE_PATHS, strict=True),
+    indirect=["rewrite_path"],
+)
 
 
 @pytest.fixture
@@ -47,8 +62,8 @@ def table(request: pytest.FixtureRequest, make_table: Make, spark: SparkSession)
     return table
 
 
-@pytest.fixture(params=["driver", "tasks"])
-def each_rewrite_path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def rewrite_path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rewrite files on the driver, as for few rows, and in tasks, as for many rows."""
     if request.param == "tasks":
         monkeypatch.setattr("deltasql.engines.spark.dml.rewrite_files._MOST_ROWS_ON_DRIVER", -1)
@@ -90,8 +105,8 @@ class TestInsert:
 
 
 class TestUpdate:
-    @pytest.mark.usefixtures("each_rewrite_path")
-    @both_layouts
+    @pytest.mark.usefixtures("rewrite_path")
+    @layouts_and_paths
     def test_matching_rows_and_no_others(self, table: deltasql.Table) -> None:
         before = paths(table)
         result = table.update({"n": "n * 100"}, where="id IN (11, 12)")
@@ -105,8 +120,8 @@ class TestUpdate:
         assert (latest.operation, latest.metrics["numUpdatedRows"]) == ("UPDATE", "2")
         assert json.loads(latest.parameters["predicate"]) == ["id IN (11, 12)"]
 
-    @pytest.mark.usefixtures("each_rewrite_path")
-    @both_layouts
+    @pytest.mark.usefixtures("rewrite_path")
+    @layouts_and_paths
     def test_outside_readers_agree(self, table: deltasql.Table, spark: SparkSession) -> None:
         table.update({"n": "n + 1", "s": "named_struct('x', 7)"}, where="n % 2 = 0")
         table.update({"part": "'other'"}, where="id = 3")
@@ -114,8 +129,8 @@ class TestUpdate:
         assert_same_rows(Path(table.location), table.arrow(), spark=spark)
         assert values(table, "s")[2] == {"x": 7}
 
-    @pytest.mark.usefixtures("each_rewrite_path")
-    @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+    @pytest.mark.usefixtures("rewrite_path")
+    @zones_and_paths
     def test_columns_of_all_types_keep_their_values(self, make_table: Make, spark: SparkSession, zone: str) -> None:
         expected = table_of({**PRIMITIVES, **NESTED}).append_column("n", pa.array([1, 2, 3]))
         table = make_table(schema=expected.schema)
@@ -175,8 +190,8 @@ class TestUpdate:
             table.update({"n": "s.value"}, where="id = s.key", source=source)
         assert table.version == 3
 
-    @pytest.mark.usefixtures("each_rewrite_path")
-    @both_layouts
+    @pytest.mark.usefixtures("rewrite_path")
+    @layouts_and_paths
     def test_random_values_are_computed_once(self, table: deltasql.Table) -> None:
         rows = table.update({"n": "CAST(rand() * 1000000 AS INT)"}, where="rand() < 0.5", returning=["id", "n"])
         returned = dict(map(tuple, rows.collect()))
@@ -469,9 +484,9 @@ class TestEdgeCases:
         assert values(table, "p") == {2: "a"}
 
 
-@pytest.fixture(params=["small", "keys", "large"])
+@pytest.fixture(params=["small", "keys", "large"] if LONG else ["keys", "large"])
 def merge_strategy(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Broadcast the source of a merge, or only the columns of its condition, or neither."""
+    """Broadcast the source of a merge (as in the tests above), or only the columns of its condition, or neither."""
     for limit in {"small": (), "keys": ("_SMALL",), "large": ("_SMALL", "_SMALL_KEYS")}[request.param]:
         monkeypatch.setattr(merge_pairs, limit, -1)
     merge_strategy: str = request.param

@@ -208,7 +208,12 @@ class TestStreams:
         assert ids(sink) == [5]
 
     @pytest.mark.parametrize(
-        "options", [{"startingVersion": "9"}, {"startingVersion": "x"}, {"maxFilesPerTrigger": "0"}]
+        "options",
+        [
+            {"startingVersion": "9"},
+            pytest.param({"startingVersion": "x"}, marks=pytest.mark.long),
+            pytest.param({"maxFilesPerTrigger": "0"}, marks=pytest.mark.long),
+        ],
     )
     def test_bad_options(self, make_table: Make, spark: SparkSession, tmp_path: Path, options: dict[str, str]) -> None:
         table = make_table(schema="id BIGINT")

@@ -16,7 +16,7 @@ Make = Callable[..., deltasql.Table]
 SPECIAL_VALUES = ["plain", "ä ö", "a=b&c", "50%", "x#y", None]
 
 
-@pytest.mark.parametrize("partition_by", [[], ["part"]])
+@pytest.mark.parametrize("partition_by", [pytest.param([], marks=pytest.mark.long), ["part"]])
 def test_update_delete_and_merge(lake: deltasql.Lake, make_table: Make, partition_by: list[str]) -> None:
     table = make_table(schema="id BIGINT, part STRING, n INT", partition_by=partition_by)
     for start in (0, 100):
