@@ -91,7 +91,7 @@ class TestArraysAndRows:
     def test_history_holds_no_parameter_values(self, sql: Run, lake: deltasql.Lake, namespace: str) -> None:
         sql("DELETE FROM ns.a WHERE v = ANY($1)", [["x", "secret"]])
         [entry] = lake.table(f"{namespace}.a").history(1)
-        assert entry.parameters["predicate"] == '["v IN ($1[1], $1[2])"]'
+        assert entry.parameters["predicate"] == '["v = ANY($1)"]'
 
 
 class TestParameters:
@@ -220,9 +220,9 @@ class TestTypes:
             spark_session.conf.unset("spark.sql.timestampType")
             spark_session.conf.set("spark.sql.session.timeZone", "UTC")
         assert sql("SELECT id, a::text, b::text FROM ns.w") == [
-            (1, "2026-01-05 15:00:00", "2026-01-05 10:00:00"),
-            (2, "2026-01-05 15:00:00", None),
-            (3, "2026-01-05 15:00:00", None),
+            (1, "2026-01-05 15:00:00+00", "2026-01-05 10:00:00"),
+            (2, "2026-01-05 15:00:00+00", None),
+            (3, "2026-01-05 15:00:00+00", None),
         ]
 
     @pytest.mark.parametrize("value", ["'NaN'", "CAST('NaN' AS DOUBLE PRECISION)", "'Infinity'", "'-Infinity'"])
@@ -232,7 +232,7 @@ class TestTypes:
         sql(f"INSERT INTO ns.r VALUES ({value}) RETURNING f")
         assert sql(f"SELECT count(*) FROM ns.r WHERE f = CAST({value} AS REAL)") == [(2,)]
         for wide in ("1e39", "'1e39'", "'-1e39'"):
-            with pytest.raises(deltasql.ConstraintViolation, match="f fits FLOAT"):
+            with pytest.raises(deltasql.ValidationError, match="is out of range for type real"):
                 sql(f"INSERT INTO ns.r VALUES ({wide})")
 
     def test_floats_of_frames_and_files(self, sql: Run, lake: deltasql.Lake, namespace: str, tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def _belongs(column: Any, called: Collection[str], known: Collection[str]) -> bo
 
 def _bare(text: str) -> str:
     """Return a condition without the table names of its columns."""
-    tree = parse_one(text, read="spark")
-    for column in list(tree.find_all(exp.Column)):
+    holder = exp.Paren(this=parse_one(text, read="spark"))
+    for column in list(holder.find_all(exp.Column)):
         column.replace(exp.column(column.this.copy()))
-    return str(tree.sql(dialect="spark"))
+    return str(holder.this.sql(dialect="spark"))

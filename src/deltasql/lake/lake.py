@@ -269,7 +269,9 @@ class Lake:
             self.store.drop_table(state)
             storage.delete_below(state.location, self.storage_options)
 
-    def sql(self, text: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> Any:
+    def sql(
+        self, text: str, params: Sequence[Any] | Mapping[str, Any] | None = None, *, dialect: str = "postgres"
+    ) -> Any:
         """Run a SQL statement in PostgreSQL syntax on tables of the lake and views of the Spark session.
 
         A statement that conflicts is retried on the latest version (`dml.retries`).
@@ -277,6 +279,7 @@ class Lake:
         Args:
             text: One statement: SELECT, INSERT, UPDATE, DELETE, MERGE, COPY, CREATE, ALTER, DROP, TRUNCATE or EXPLAIN.
             params: Values for `$1`, `$2`, … (a sequence) or `:name` (a mapping).
+            dialect: What expressions mean: "postgres", or "spark" for Spark's own functions, operators and types.
 
         Returns:
             A DataFrame for a query or RETURNING, a CommitResult for a change of one table, else None.
@@ -286,7 +289,7 @@ class Lake:
             UnsupportedFeature: The statement uses syntax that is not supported.
             CommitConflict: The statement still conflicts after all retries.
         """
-        return retry_on_conflict(lambda: self._run(text, params), self.retries)
+        return retry_on_conflict(lambda: self._run(text, params, dialect), self.retries)
 
     def retries(self, conflict: CommitConflict) -> int:
         """Return how often a statement is retried after a conflict on a table."""
@@ -298,11 +301,11 @@ class Lake:
         except UsageError:  # a property of another release's
             return int(self._config["dml.retries"])
 
-    def _run(self, text: str, params: Sequence[Any] | Mapping[str, Any] | None) -> Any:
+    def _run(self, text: str, params: Sequence[Any] | Mapping[str, Any] | None, dialect: str) -> Any:
         from deltasql.sql.parse import parse  # brings sqlglot, which is slow to import
 
         with self.begin() as tx:
-            result = tx.run(parse(text, params), drop=self.drop_table)
+            result = tx.run(parse(text, params, dialect), drop=self.drop_table)
             versions = tx.commit()
         if result.frame is not None or result.table is None:
             return result.frame

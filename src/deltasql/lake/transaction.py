@@ -271,12 +271,13 @@ class Transaction:
             state = lake.stage_table(txn, name, schema, **options)
         self._name(name, state)
 
-    def sql(self, text: str, params: Params = None) -> Any:
+    def sql(self, text: str, params: Params = None, *, dialect: str = "postgres") -> Any:
         """Run a SQL statement as part of this transaction.
 
         Args:
             text: One statement, as in `Lake.sql`; DROP TABLE is not allowed.
             params: Values for `$1`, `$2`, … (a sequence) or `:name` (a mapping).
+            dialect: What expressions mean: "postgres" or "spark", as in `Lake.sql`.
 
         Returns:
             A DataFrame for a query or RETURNING, else the metrics.
@@ -286,7 +287,7 @@ class Transaction:
         """
         from deltasql.sql.parse import parse
 
-        result = self.run(parse(text, params))
+        result = self.run(parse(text, params, dialect))
         return result.metrics if result.frame is None else result.frame
 
     def run(self, parsed: Parsed, drop: Callable[[str], None] | None = None) -> Result:

@@ -11,6 +11,7 @@ import msgspec
 
 from deltasql.config import Config
 from deltasql.engines.arrow.write.align import violation
+from deltasql.engines.spark.sql_text import verbatim
 from deltasql.errors import ValidationError, unknown_column
 from deltasql.operations.commit import MultiTableTransaction
 from deltasql.operations.overwrite import metadata_of
@@ -42,7 +43,7 @@ def add_constraint(txn: MultiTableTransaction, state: TableState, name: str, con
     key = constraint_key(name)
     if key in metadata.configuration:
         raise ValidationError(f"table {state.name} already has a constraint {name!r}: drop it first", table=state.name)
-    broken = rows.where(f"NOT coalesce(({condition}), false)")
+    broken = rows.where(verbatim(f"NOT coalesce(({condition}), false)"))
     found = broken.limit(_SHOWN).collect()
     if found:
         raise violation(name, state.name, broken.count(), [row.asDict() for row in found])

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from sqlglot import exp
 
+from deltasql.engines.spark.sql_text import verbatim
 from deltasql.errors import UsageError
 from deltasql.protocol.constraints import quoted
 from deltasql.sql.parameters import literal
@@ -112,7 +113,7 @@ def _csv(
     else:
         frame = reader.schema(", ".join(f"{quoted(column)} STRING" for column in columns)).csv(path)
         chosen = columns
-    return frame.selectExpr(*(_field(column, options.get("null", "")) for column in chosen))
+    return frame.selectExpr(*(verbatim(_field(column, options.get("null", ""))) for column in chosen))
 
 
 def _reject_empty_lines(spark: Any, path: str) -> None:

@@ -10,10 +10,11 @@ from typing import Any
 
 from sqlglot import exp
 
-from deltasql.errors import UnsupportedFeature, ValidationError, text_position
+from deltasql.errors import UnsupportedFeature, ValidationError, text_position, unknown_column
 from deltasql.operations.create import TableSpec
 from deltasql.protocol.schema import Json, schema_string, struct_type
 from deltasql.protocol.schema_fit import parse_struct
+from deltasql.sql.meaning import Column, Meaning, Scope, Source, columns_of_fields
 from deltasql.sql.parse import Parsed, Tree
 from deltasql.sql.positions import start_of
 from deltasql.sql.relations import table_name
@@ -53,10 +54,9 @@ class Alteration:
     """Names, and whether the constraint may be missing."""
     columns: list[NewColumn] = field(default_factory=list)
     defaults: dict[str, str | None] = field(default_factory=dict)
-    if_exists: bool = False
 
 
-def definition(parsed: Parsed) -> Definition:
+def definition(parsed: Parsed, meaning: Meaning) -> Definition:
     """Return the definition of a CREATE TABLE."""
     tree = parsed.tree
     if tree.args.get("kind", "").upper() != "TABLE" or tree.args.get("replace"):
@@ -64,7 +64,7 @@ def definition(parsed: Parsed) -> Definition:
     _reject_parameters(parsed, [part for name, part in tree.args.items() if name != "expression"])
     schema = tree.this if isinstance(tree.this, exp.Schema) else None
     table = schema.this if schema is not None else tree.this
-    columns, constraints = _columns(schema, parsed) if schema is not None else ([], {})
+    columns, constraints = _columns(schema, Definer(parsed, meaning)) if schema is not None else ([], {})
     known = dict(_properties(tree.args.get("properties"), parsed))
     spec = TableSpec(
         json.dumps(struct_type(columns)) if columns else None,
@@ -85,29 +85,66 @@ def _reject_parameters(parsed: Parsed, parts: Sequence[Any]) -> None:
             raise parsed.rejected("parameters are not supported in definitions: write the value", found)
 
 
-def _columns(schema: Tree, parsed: Parsed) -> tuple[list[Json], dict[str, str]]:
+@dataclass
+class Definer:
+    """Gives the expressions of a definition their meaning: in Spark SQL, as Delta stores them."""
+
+    parsed: Parsed
+    meaning: Meaning
+    columns: list[Column] = field(default_factory=list)
+    """The columns that expressions may name."""
+
+    def condition(self, tree: Tree) -> str:
+        """Return the condition of a CHECK."""
+        return spark_sql(self.meaning.condition(tree, self._scope()))
+
+    def default(self, tree: Tree, column: Column) -> Tree:
+        """Return the default of a column."""
+        return self.meaning.assigned(tree, Scope(), column)
+
+    def generated(self, tree: Tree, column: Column) -> Tree:
+        """Return the expression of a generated column."""
+        return self.meaning.assigned(tree, self._scope(), column)
+
+    def _scope(self) -> Scope:
+        return Scope([Source("", self.columns)])
+
+
+def _columns(schema: Tree, definer: Definer) -> tuple[list[Json], dict[str, str]]:
+    parsed = definer.parsed
     columns: list[Json] = []
     constraints: dict[str, str] = {}
+    definer.columns += columns_of_fields([_plain(item, parsed) for item in schema.expressions if isinstance(item, exp.ColumnDef)])
     for item in schema.expressions:
         match item:
             case exp.ColumnDef():
-                columns.append(_column(item, constraints, parsed))
+                columns.append(_column(item, constraints, definer))
             case exp.Constraint() | exp.CheckColumnConstraint():
-                name, condition = check_of(item, parsed, f"check_{len(constraints) + 1}")
+                name, condition = check_of(item, definer, f"check_{len(constraints) + 1}")
                 constraints[name] = condition
             case _:
                 raise parsed.rejected(f"{parsed.sql_of(item)} is not supported for tables", item)
     return columns, constraints
 
 
-def _column(column: Tree, constraints: dict[str, str], parsed: Parsed) -> Json:
+def _plain(column: Tree, parsed: Parsed) -> Json:
+    """Return a column without its constraints as a field of a Delta schema."""
+    plain = column.copy()
+    plain.set("constraints", [])
+    plain.set("exists", None)
+    return _field_of(plain, column, parsed)
+
+
+def _column(column: Tree, constraints: dict[str, str], definer: Definer) -> Json:
     """Return a column as a field of a Delta schema, and add its CHECK to the constraints."""
+    parsed = definer.parsed
+    [typed] = [one for one in definer.columns if one.name == column.name][:1]
     kept = []
     for constraint in column.args.get("constraints") or ():
         kind = constraint.kind
         if isinstance(kind, exp.CheckColumnConstraint):
             name = constraint.name or f"{column.name}_check"
-            constraints[name] = spark_sql(kind.this)
+            constraints[name] = definer.condition(kind.this)
         elif isinstance(
             kind,
             exp.NotNullColumnConstraint
@@ -116,12 +153,29 @@ def _column(column: Tree, constraints: dict[str, str], parsed: Parsed) -> Json:
             | exp.ComputedColumnConstraint
             | exp.CommentColumnConstraint,
         ):
-            kept.append(constraint)
+            kept.append(_stored(constraint, typed, definer))
         else:
             raise parsed.rejected(f"{parsed.sql_of(constraint)} is not supported for columns", column)
     plain = column.copy()
     plain.set("constraints", kept)
     plain.set("exists", None)
+    return _field_of(plain, column, parsed)
+
+
+def _stored(constraint: Tree, column: Column, definer: Definer) -> Tree:
+    """Return a constraint of a column with its expression in Spark SQL."""
+    kind = constraint.kind
+    copy = constraint.copy()
+    if isinstance(kind, exp.DefaultColumnConstraint):
+        copy.kind.set("this", definer.default(kind.this, column))
+    elif isinstance(kind, exp.ComputedColumnConstraint):
+        copy.kind.set("this", definer.generated(kind.this, column))
+    elif isinstance(kind, exp.GeneratedAsIdentityColumnConstraint) and kind.expression is not None:
+        copy.kind.set("expression", definer.generated(kind.expression, column))
+    return copy
+
+
+def _field_of(plain: Tree, column: Tree, parsed: Parsed) -> Json:
     try:
         [one] = parse_struct(schema_string(spark_sql(plain)))["fields"]
     except (ValidationError, UnsupportedFeature) as error:
@@ -139,14 +193,15 @@ def _of_statement(error: Any, where: str) -> Exception:
     return ValidationError(message, value=error.value)
 
 
-def check_of(item: Tree, parsed: Parsed, name: str) -> tuple[str, str]:
+def check_of(item: Tree, definer: Definer, name: str) -> tuple[str, str]:
     """Return the name and the condition of a CHECK."""
+    parsed = definer.parsed
     if isinstance(item, exp.CheckColumnConstraint):
-        return name, spark_sql(item.this)
+        return name, definer.condition(item.this)
     checks = [part for part in item.expressions if isinstance(part, exp.CheckColumnConstraint)]
     if len(checks) != 1:
         raise parsed.rejected(f"{parsed.sql_of(item)} is not supported for tables", item)
-    return item.name or name, spark_sql(checks[0].this)
+    return item.name or name, definer.condition(checks[0].this)
 
 
 def _properties(properties: Tree | None, parsed: Parsed) -> Iterator[tuple[str, Any]]:
@@ -154,8 +209,7 @@ def _properties(properties: Tree | None, parsed: Parsed) -> Iterator[tuple[str, 
     for item in properties.expressions if properties is not None else ():
         match item:
             case exp.PartitionedByProperty():
-                names = item.this.expressions if item.this.expressions else [item.this]
-                yield "partitioned", tuple(part.name for part in names)
+                yield "partitioned", _partition_columns(item, parsed)
             case exp.PartitionByListProperty():
                 yield "partitioned", tuple(part.name for part in item.args["partition_expressions"])
             case exp.LocationProperty():
@@ -169,6 +223,20 @@ def _properties(properties: Tree | None, parsed: Parsed) -> Iterator[tuple[str, 
             case _:
                 raise parsed.rejected(f"{parsed.sql_of(item)} is not supported for tables", item)
     yield "properties", plain
+
+
+def _partition_columns(item: Tree, parsed: Parsed) -> tuple[str, ...]:
+    """Return the columns of PARTITIONED BY; files are grouped by their values."""
+    by = item.this
+    if isinstance(by, exp.Func) and by.name.upper() != "LIST":
+        why = f"PARTITION BY {by.name.upper()} is not supported: PARTITIONED BY (column, …) groups rows by equal values"
+        raise parsed.rejected(why, by)
+    names = by.expressions or [by]
+    for part in names:
+        if not isinstance(part, exp.Identifier | exp.Column | exp.ColumnDef):
+            why = f"partitions are columns, not {parsed.sql_of(part)}: add a generated column"
+            raise parsed.rejected(why, part)
+    return tuple(part.name for part in names)
 
 
 def _key(node: Tree) -> str:
@@ -194,23 +262,24 @@ def _text(value: Tree, item: Tree, parsed: Parsed) -> str:
     )
 
 
-def alteration(parsed: Parsed) -> Alteration:
-    """Return the changes of an ALTER TABLE."""
+def alteration(parsed: Parsed, meaning: Meaning, columns: Sequence[Column]) -> Alteration:
+    """Return the changes of an ALTER TABLE with these columns."""
     if parsed.tree.args.get("kind", "").upper() != "TABLE":
         raise parsed.rejected("only ALTER TABLE is supported")
     _reject_parameters(parsed, [parsed.tree])
-    found = Alteration(if_exists=bool(parsed.tree.args.get("exists")))
+    found = Alteration()
+    definer = Definer(parsed, meaning, list(columns))
     for action in parsed.tree.args["actions"]:
         match action:
             case exp.ColumnDef():
-                found.columns.append(_new_column(action, found, parsed))
+                found.columns.append(_new_column(action, found, definer))
             case exp.AddConstraint():
-                found.constraints += [check_of(item, parsed, "") for item in action.expressions]
+                found.constraints += [check_of(item, definer, "") for item in action.expressions]
             case exp.Drop() if action.args.get("kind") == "CONSTRAINT":
                 names = [action.this.name] if action.this else [t.name for t in action.args.get("tables") or ()]
                 found.dropped_constraints += [(name, bool(action.args.get("exists"))) for name in names]
             case exp.AlterColumn() if action.args.get("default") is not None:
-                found.defaults[action.name] = spark_sql(action.args["default"])
+                found.defaults[action.name] = _new_default(action, definer)
             case exp.AlterColumn() if action.args.get("drop") and not _other(action):
                 found.defaults[action.name] = None
             case exp.AlterSet() if action.expressions:
@@ -225,9 +294,19 @@ def _other(action: Tree) -> bool:
     return any(value for name, value in action.args.items() if name not in ("this", "drop"))
 
 
-def _new_column(column: Tree, found: Alteration, parsed: Parsed) -> NewColumn:
+def _new_default(action: Tree, definer: Definer) -> str:
+    named = [column for column in definer.columns if column.name.lower() == action.name.lower()]
+    if not named:
+        known = [column.name for column in definer.columns]
+        raise definer.parsed.rejected(unknown_column(action.name, known), action)
+    return spark_sql(definer.default(action.args["default"], named[0]))
+
+
+def _new_column(column: Tree, found: Alteration, definer: Definer) -> NewColumn:
+    parsed = definer.parsed
     checks: dict[str, str] = {}
-    added = _column(column, checks, parsed)
+    definer.columns += columns_of_fields([_plain(column, parsed)])
+    added = _column(column, checks, definer)
     for constraint in column.args.get("constraints") or ():
         kind = constraint.kind
         if isinstance(kind, exp.ComputedColumnConstraint | exp.GeneratedAsIdentityColumnConstraint):

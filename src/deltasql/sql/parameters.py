@@ -43,6 +43,12 @@ def shown_name(key: str) -> str:
     return f"${int(key) + 1}" if key.isdigit() else f":{key}"
 
 
+def shown_parameter(name: str) -> str:
+    """Return the unique name of a parameter as the user wrote it."""
+    found = PARAMETER.match(f":{name}")
+    return shown_name(found[2]) if found else name
+
+
 def literal(value: Any) -> str:
     """Return a value in Spark SQL."""
     found: str | None = None

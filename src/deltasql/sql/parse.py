@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlglot import exp
-from sqlglot.dialects.postgres import Postgres
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, TokenError
 
 from deltasql.errors import UsageError, ValidationError
-from deltasql.sql.functions import corrected
-from deltasql.sql.parameters import PARAMETER, name_for, shown_name
+from deltasql.sql.parameters import name_for, shown_parameter
+from deltasql.sql.pg_parser import PostgreSql
 from deltasql.sql.positions import numbers, rejected, start_of, unclosed
-from deltasql.sql.rewrites import reshaped
 from deltasql.sql.supported_syntax import reject_unknown_parts
-from deltasql.sql.tokens import Token, actions_of, by_number, numbered, outer_where, zoneless
+from deltasql.sql.tokens import Token, actions_of, by_number, numbered, outer_where, whole_numbers, zoneless
 
 Tree = Any
 _WORD = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*([A-Za-z_]+)", re.DOTALL)
@@ -31,6 +31,14 @@ _OPTIONS = re.compile(
     r"\(?\s*(ANALYZE|VERBOSE|COSTS|SETTINGS|GENERIC_PLAN|BUFFERS|SERIALIZE|WAL|TIMING|SUMMARY|MEMORY|FORMAT)\b",
     re.IGNORECASE,
 )
+DIALECTS: Mapping[str, Dialect] = {"postgres": PostgreSql(), "spark": Spark()}
+"""The meaning of expressions by name: PostgreSQL's or Spark's."""
+_TYPES = {
+    exp.DataType.Type.TIME: "use TIMESTAMP, or TEXT such as '12:30:00'",
+    exp.DataType.Type.TIMETZ: "use TIMESTAMP, or TEXT such as '12:30:00'",
+    exp.DataType.Type.MONEY: "use NUMERIC(18, 2)",
+}
+"""Types that columns cannot have, with alternatives."""
 _SHOWN = 300
 _LACKING = re.compile(r"Required keyword: '\w+' missing for <class '[\w.]+'>")
 _TOKEN = re.compile(r"<Token .*?text: (.*?), line: .*?>", re.DOTALL)
@@ -42,14 +50,11 @@ class Parsed:
 
     text: str
     tree: Tree
-    values: Mapping[str, Any]
+    values: dict[str, Any]
     explain: bool = False
+    dialect: str = "postgres"
     start: int | None = None
     """The position of the statement if it is only a part of the text."""
-
-    def shown(self, sql: str) -> str:
-        """Return SQL for the history: with the names of parameters instead of their values."""
-        return PARAMETER.sub(lambda found: shown_name(found[2]), sql)
 
     def rejected(self, why: str, at: Tree | None = None) -> ValidationError:
         """Return the error of a statement that cannot be run, with the position of the given part."""
@@ -58,11 +63,18 @@ class Parsed:
 
     def sql_of(self, tree: Tree) -> str:
         """Return a part of the statement in PostgreSQL syntax, without values of parameters."""
-        return self.shown(str(tree.sql(dialect="postgres")))
+        holder = exp.Paren(this=tree.copy())
+        for node in list(holder.find_all(exp.Placeholder)):
+            node.replace(exp.Var(this=shown_parameter(node.name)))
+        return str(holder.this.sql(dialect=DIALECTS[self.dialect]))
 
 
-def parse(text: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> Parsed:
+def parse(
+    text: str, params: Sequence[Any] | Mapping[str, Any] | None = None, dialect: str = "postgres"
+) -> Parsed:
     """Parse one statement. Parameters are `$1`, `?` or `%s` with a list, `:name` or `%(name)s` with a mapping."""
+    if dialect not in DIALECTS:
+        raise UsageError(f"dialect must be one of {', '.join(DIALECTS)}, got {dialect!r}", value=dialect)
     if not isinstance(text, str) or not text.strip():
         raise UsageError(f"a statement is a text, got {text!r}", value=text)
     if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
@@ -71,11 +83,11 @@ def parse(text: str, params: Sequence[Any] | Mapping[str, Any] | None = None) ->
     after = explain.end() if explain else 0
     _check_kind(text, after, explain=explain is not None)
     try:
-        tree = _tree(text, after, in_order=params is not None and not isinstance(params, Mapping))
+        in_order = params is not None and not isinstance(params, Mapping)
+        tree = _tree(text, after, DIALECTS[dialect], in_order=in_order)
         reject_unknown_parts(text, tree)
-        _size_decimals(text, tree)
-        values = _bound(tree, params)
-        return Parsed(text, reshaped(text, corrected(text, tree), values), values, explain is not None)
+        _check_column_types(text, tree)
+        return Parsed(text, tree, _bound(tree, params), explain is not None, dialect)
     except RecursionError:
         raise rejected(text, "cannot be run: it is nested too deeply: split it") from None
 
@@ -91,37 +103,38 @@ def _check_kind(text: str, after: int, *, explain: bool) -> None:
         raise rejected(text, f"{word} is not supported (supported: {', '.join(_KINDS)})", first.start(1))
 
 
-def _tree(text: str, after: int, *, in_order: bool) -> Tree:
+def _tree(text: str, after: int, dialect: Dialect, *, in_order: bool) -> Tree:
     masked = re.sub(r"\S", " ", text[:after]) + text[after:]  # keeps all positions
-    tokens = _tokens(text, masked)
+    tokens = _tokens(text, masked, dialect)
     tokens = numbered(text, tokens) if in_order else tokens
-    found = _trees(text, tokens)
+    found = _trees(text, tokens, dialect)
     if not found:
         raise rejected(text, "there is no statement")
     if len(found) != 1:
         raise rejected(text, f"holds {len(found)} statements: run them one at a time, or in a transaction")
     [tree] = found
-    return _commanded(text, tokens) if isinstance(tree, exp.Command) else tree
+    return _commanded(text, tokens, dialect) if isinstance(tree, exp.Command) else tree
 
 
-def _tokens(text: str, masked: str) -> list[Token]:
+def _tokens(text: str, masked: str, dialect: Dialect) -> list[Token]:
     """Return the tokens. sqlglot reads `$1,$` as the start of a dollar-quoted text, so `$1` becomes `?1` before."""
     starts = set(numbers(masked))
     plain = "".join("?" if at in starts else character for at, character in enumerate(masked)) if starts else masked
     try:
-        found = Postgres().tokenize(plain)
+        found = dialect.tokenize(plain)
     except TokenError:
         opened = unclosed(text)
         what = "cannot be read" if opened is None else "this quote or comment is not closed"
         raise rejected(text, what, opened) from None
-    return zoneless([by_number(token) if token.start in starts else token for token in found])
+    found = zoneless([by_number(token) if token.start in starts else token for token in found])
+    return whole_numbers(text, found) if isinstance(dialect, PostgreSql) else found
 
 
-def _trees(text: str, tokens: Sequence[Token]) -> list[Tree]:
+def _trees(text: str, tokens: Sequence[Token], dialect: Dialect) -> list[Tree]:
     logger = logging.getLogger("sqlglot")
     logger.addFilter(_no_command)
     try:
-        trees = Postgres().parser().parse(list(tokens), text)
+        trees = dialect.parser().parse(list(tokens), text)
     except ParseError as error:
         raise _syntax_error(text, error) from None
     finally:
@@ -145,7 +158,7 @@ def _syntax_error(text: str, error: ParseError) -> ValidationError:
     return rejected(text, f"near {word!r}: {why}" if word else why, start)
 
 
-def _commanded(text: str, tokens: Sequence[Token]) -> Tree:
+def _commanded(text: str, tokens: Sequence[Token], dialect: Dialect) -> Tree:
     """Parse ALTER TABLE action by action; reject other statements that sqlglot parses as commands."""
     where = outer_where(tokens)
     if tokens[0].text.upper() == "COPY" and where is not None:
@@ -154,7 +167,7 @@ def _commanded(text: str, tokens: Sequence[Token]) -> Tree:
         )
     whole: Tree = None
     for action, alone in actions_of(tokens):
-        [tree] = _trees(text, alone)
+        [tree] = _trees(text, alone, dialect)
         if isinstance(tree, exp.Command):
             shown = text[action[0].start : action[-1].end + 1]
             raise rejected(text, f"cannot be run: ALTER TABLE {shown} is not supported", action[0].start)
@@ -167,21 +180,19 @@ def _commanded(text: str, tokens: Sequence[Token]) -> Tree:
     return whole
 
 
-def _size_decimals(text: str, tree: Tree) -> None:
-    """Require a precision for NUMERIC columns; a cast to NUMERIC becomes NUMERIC(38, 18).
+def _check_column_types(text: str, tree: Tree) -> None:
+    """Reject types that columns of Delta tables cannot have.
 
     NUMERIC without precision holds any number in PostgreSQL, and only integers in Spark.
     """
-    for kind in tree.find_all(exp.DataType):
-        if kind.this == exp.DataType.Type.DECIMAL and not kind.expressions:
-            column = kind.find_ancestor(exp.ColumnDef)
-            if isinstance(tree, exp.Create | exp.Alter) and column:
-                raise rejected(
-                    text,
-                    "cannot be run: a NUMERIC column needs a precision: NUMERIC(10, 2)",
-                    start_of(column),
-                )
-            kind.set("expressions", [exp.DataTypeParam(this=exp.Literal.number(n)) for n in (38, 18)])
+    for kind in tree.find_all(exp.DataType) if isinstance(tree, exp.Create | exp.Alter) else ():
+        column = kind.find_ancestor(exp.ColumnDef)
+        if column is not None and kind.this in _TYPES:
+            why = f"type {kind.sql(dialect='postgres')} is not supported: {_TYPES[kind.this]}"
+            raise rejected(text, f"cannot be run: {why}", start_of(column))
+        if column is not None and kind.this == exp.DataType.Type.DECIMAL and not kind.expressions:
+            why = "cannot be run: a NUMERIC column needs a precision: NUMERIC(10, 2)"
+            raise rejected(text, why, start_of(column))
 
 
 def _bound(tree: Tree, params: Sequence[Any] | Mapping[str, Any] | None) -> dict[str, Any]:

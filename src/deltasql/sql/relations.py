@@ -5,14 +5,16 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlglot import exp
 
+from deltasql.engines.spark.sql_text import verbatim
 from deltasql.errors import TableNotFound, UsageError
 from deltasql.protocol.table_changes import TableState
+from deltasql.sql.meaning import Column, Meaning, Scope, SparkMeaning, columns_of_frame
 from deltasql.sql.parameters import PARAMETER, literal
 from deltasql.sql.parse import Tree
 from deltasql.sql.spark_text import spark_sql
@@ -36,6 +38,7 @@ class Relations:
     find: Find
     frame: Frame
     values: Mapping[str, Any]
+    meaning: Meaning = field(default_factory=SparkMeaning)
     known: dict[str, Any] = field(default_factory=dict)
     """The frames of the statement's WITH clause, by name."""
     local: set[str] = field(default_factory=set)
@@ -63,6 +66,25 @@ class Relations:
     def expression(self, tree: Tree) -> str:
         """Return an expression in Spark SQL, with literals as parameters."""
         return self._bound(spark_sql(tree))
+
+    def query(self, tree: Tree, targets: Sequence[Column] = ()) -> str:
+        """Return a query in Spark SQL; its rows are for these columns of a table, if there are any."""
+        self.resolve(tree)
+        return spark_sql(self.meaning.query(tree, targets))
+
+    def columns(self, table: Tree) -> list[Column]:
+        """Return the columns of a table or of a function of Spark."""
+        frame = self.frames.get(table.name) if isinstance(table.this, exp.Identifier) else None
+        if frame is None:
+            plain = table.copy()
+            for part in ("alias", "joins", "laterals"):
+                plain.set(part, None)
+            frame = self.spark.sql(f"SELECT * FROM {spark_sql(plain)}")
+        return columns_of_frame(frame)
+
+    def type_of(self, expression: str) -> Any:
+        """Return the type of an expression in Spark SQL, as JSON of a schema."""
+        return self.spark.sql(verbatim(f"SELECT {expression}")).schema.jsonValue()["fields"][0]["type"]
 
     def used_in(self, texts: Iterable[str | None]) -> dict[str, Any]:
         """Return the registered frames that texts name."""
@@ -120,7 +142,8 @@ class Relations:
 
     def _instant(self, node: Tree) -> str:
         """Compute a timestamp expression and return it as text."""
-        [row] = self.run(f"SELECT date_format(CAST({spark_sql(node)} AS TIMESTAMP_LTZ), {_INSTANT!r}) AS at").collect()
+        value = self.meaning.value(node, Scope())
+        [row] = self.run(f"SELECT date_format(CAST({spark_sql(value)} AS TIMESTAMP_LTZ), {_INSTANT!r}) AS at").collect()
         if row["at"] is None:
             raise UsageError("the timestamp of a table is null")
         return str(row["at"])
@@ -140,7 +163,7 @@ class Relations:
         escaped = text.replace("{", "{{").replace("}", "}}") if used else text
         for name in used:
             escaped = escaped.replace(name, f"{{{name}}}")
-        return self.spark.sql(escaped, **used)
+        return self.spark.sql(verbatim(escaped), **used)
 
     def _bound(self, text: str) -> str:
         return PARAMETER.sub(lambda found: literal(self.values[found[1]]), text)

@@ -11,16 +11,17 @@ from sqlglot import exp
 from deltasql.engines.row_change import DELETE, Clause, RowChange
 from deltasql.errors import TableNotFound
 from deltasql.operations.dml import Change, Outcome
+from deltasql.operations.write import WriteOptions
 from deltasql.protocol.constraints import quoted
 from deltasql.protocol.table_changes import TableState
 from deltasql.sql.copy import copied_rows
 from deltasql.sql.dml.inserts import InsertStatement
 from deltasql.sql.dml.row_statements import RowStatement
 from deltasql.sql.dml.statement_target import target_of
+from deltasql.sql.meaning import Column, Meaning, PostgresMeaning
 from deltasql.sql.parse import Parsed, Tree
 from deltasql.sql.positions import start_of
 from deltasql.sql.relations import Relations, table_name
-from deltasql.sql.spark_text import spark_sql
 from deltasql.sql.statement_failures import explained
 
 _ROW_STATEMENTS = (exp.Insert, exp.Update, exp.Delete, exp.Merge)
@@ -45,10 +46,12 @@ class StatementContext(Protocol):
     def explain(self, state: TableState, change: Change) -> str:
         """Return one line about the files that a change would read."""
 
-    def append(self, state: TableState, rows: Any, *, reads_itself: bool = False) -> Mapping[str, str]:
-        """Append rows, cast to the types of the columns."""
+    def write(
+        self, state: TableState, rows: Any, options: WriteOptions, *, reads_itself: bool = False
+    ) -> Mapping[str, str]:
+        """Write rows to a table."""
 
-    def define(self, parsed: Parsed, rows: Callable[[Tree], Any]) -> None:
+    def define(self, parsed: Parsed, meaning: Meaning, rows: Callable[[Tree], Any]) -> None:
         """CREATE, DROP or ALTER a table."""
 
 
@@ -69,7 +72,11 @@ class Runner:
     parsed: Parsed
 
     def __post_init__(self) -> None:
-        self.relations = Relations(self.session.spark, self.session.find, self.session.frame, self.parsed.values)
+        values = self.parsed.values
+        self.relations = Relations(self.session.spark, self.session.find, self.session.frame, values)
+        if self.parsed.dialect == "postgres":
+            bind = PostgresMeaning(self.parsed.text, values, self.relations.type_of, self.relations.columns)
+            self.relations.meaning = bind
 
     def run(self) -> Result:
         """Run the statement and stage its changes; the caller commits."""
@@ -82,12 +89,12 @@ class Runner:
         self._reject_unsupported(tree)
         if self.parsed.explain and any(isinstance(cte.this, _ROW_STATEMENTS) for cte in tree.find_all(exp.CTE)):
             raise self._rejected("changes rows in its WITH clause: explain these statements by themselves")
-        ctes = self._ctes(tree)
+        self._run_with(tree)
         if self.parsed.explain:
-            return self._explained(tree, ctes)
+            return self._explained(tree)
         for kinds, run in _KINDS.items():
             if isinstance(tree, kinds):
-                return run(self, tree, ctes)
+                return run(self, tree)
         raise self._rejected(f"is not supported: {type(tree).__name__.upper()}")
 
     def _reject_unsupported(self, tree: Tree) -> None:
@@ -99,39 +106,30 @@ class Runner:
         if into is not None and isinstance(into.parent, exp.Select):
             raise self._rejected("selects INTO a table: write CREATE TABLE … AS SELECT", into)
 
-    def _define(self, _: Tree, ctes: str) -> Result:
-        self.session.define(self.parsed, lambda query: self._query(query, ctes))
+    def _define(self, _: Tree) -> Result:
+        self.session.define(self.parsed, self.relations.meaning, self._query)
         return Result()
 
     # --- Queries
 
-    def _select(self, tree: Tree, ctes: str) -> Result:
-        frame = self._query(tree, ctes)
+    def _select(self, tree: Tree) -> Result:
+        frame = self._query(tree)
         return Result(
             frame.localCheckpoint() if self.relations.known else frame
         )  # a statement of the WITH clause may change the rows
 
-    def _ctes(self, tree: Tree) -> str:
-        """Return the WITH clause of a query in Spark SQL; the parts of a row change become frames instead."""
+    def _run_with(self, tree: Tree) -> None:
+        """Run the parts of the WITH clause of a statement that changes rows, or whose WITH clause does."""
         clause = tree.args.get("with_")
         if clause is None:
-            return ""
-        named = _tables_in(tree)
-        tree.set("with_", None)
-        recursive = "RECURSIVE " if clause.args.get("recursive") else ""
+            return
         changes_rows = isinstance(tree, _ROW_STATEMENTS)
         if changes_rows or any(isinstance(cte.this, _ROW_STATEMENTS) for cte in clause.expressions):
-            self._run_each(clause.expressions, named, recursive)
-            return ""
-        names = [cte.alias.lower() for cte in clause.expressions]
-        if recursive:  # recursive queries see each other
-            self.relations.hide(names)
-        for cte, name in zip(clause.expressions, names, strict=True):
-            self.relations.resolve(cte.this)
-            self.relations.hide([name])
-        return f"WITH {recursive}{', '.join(map(spark_sql, clause.expressions))} "
+            named = _tables_in(tree)
+            tree.set("with_", None)
+            self._run_each(clause.expressions, named, recursive=bool(clause.args.get("recursive")))
 
-    def _run_each(self, ctes: Sequence[Tree], named: Sequence[str], recursive: str) -> None:
+    def _run_each(self, ctes: Sequence[Tree], named: Sequence[str], *, recursive: bool) -> None:
         """Register the parts of a WITH clause as frames, each of which sees those before it.
 
         A query that is read several times is computed once, as in PostgreSQL: it may be nondeterministic.
@@ -147,9 +145,10 @@ class Runner:
                 self.relations.known[name] = self._renamed(cte, inner.run().frame)
                 continue
             readers = named.count(name) - _tables_in(cte).count(name)
-            scope.hide([name] if recursive else [])
-            scope.resolve(cte.this)
-            frame = scope.run(f"WITH {recursive}{spark_sql(cte)} SELECT * FROM {quoted(cte.alias)}")
+            clause = exp.With(expressions=[cte.copy()], recursive=recursive)
+            query = exp.select("*").from_(exp.to_table(quoted(cte.alias), dialect="spark"))
+            query.set("with_", clause)
+            frame = scope.run(scope.query(query))
             computed_once = readers > 1 and not self.parsed.explain
             self.relations.known[name] = frame.localCheckpoint() if computed_once else frame
 
@@ -161,10 +160,8 @@ class Runner:
             raise self._rejected(f"names {len(aliases)} columns of {cte.alias}, which returns {len(names)}", cte)
         return frame.toDF(*aliases, *names[len(aliases) :]) if aliases else frame
 
-    def _query(self, tree: Tree, ctes: str = "") -> Any:
-        self.relations.resolve(tree)
-        text = spark_sql(tree)
-        return self.relations.run(f"{ctes}SELECT * FROM ({text})" if ctes and tree.args.get("with_") else ctes + text)
+    def _query(self, tree: Tree, targets: Sequence[Column] = ()) -> Any:
+        return self.relations.run(self.relations.query(tree, targets))
 
     # --- Rows
 
@@ -201,14 +198,14 @@ class Runner:
                 return rows.delete()
         return rows.merge()
 
-    def _changed(self, tree: Tree, _: str) -> Result:
+    def _changed(self, tree: Tree) -> Result:
         return self._change(self._row_statement(tree))
 
     def _change(self, rows: RowStatement, change: Change | None = None) -> Result:
         outcome = self.session.change(rows.target.state, change or self._planned(rows))
         return Result(outcome.returned, rows.target.state, outcome.metrics)
 
-    def _truncate(self, tree: Tree, _: str) -> Result:
+    def _truncate(self, tree: Tree) -> Result:
         states = [self._table(self._changed_table(table)) for table in tree.expressions]
         if len({state.table_id for state in states}) < len(states):
             raise self._rejected("names a table twice", tree.expressions[1])
@@ -218,7 +215,7 @@ class Runner:
 
     # --- INSERT
 
-    def _insert(self, tree: Tree, _: str) -> Result:
+    def _insert(self, tree: Tree) -> Result:
         rows = self._row_statement(tree)
         insert = InsertStatement(tree, rows, self._query)
         columns, frame = insert.given()
@@ -226,12 +223,12 @@ class Runner:
             return self._change(rows, insert.on_conflict(columns, frame))
         if tree.args.get("returning"):
             return self._change(rows, insert.returning(columns, frame))
-        state = rows.target.state
-        return Result(None, state, self.session.append(state, frame, reads_itself=rows.reads_itself()))
+        state, options = rows.target.state, insert.options()
+        return Result(None, state, self.session.write(state, frame, options, reads_itself=rows.reads_itself()))
 
     # --- COPY and EXPLAIN
 
-    def _copy(self, tree: Tree, _: str) -> Result:
+    def _copy(self, tree: Tree) -> Result:
         if not tree.args.get("kind"):
             raise self._rejected("copies out of a table: only COPY … FROM is supported; table.df() returns the rows")
         table = self._changed_table(tree.this)
@@ -239,12 +236,13 @@ class Runner:
         named = tree.this.expressions if isinstance(tree.this, exp.Schema) else None
         columns = [target.column(c.name, c)["name"] for c in named] if named else target.columns
         rows = copied_rows(self.session.spark, self.parsed, columns, named=named is not None)
-        return Result(None, target.state, self.session.append(target.state, rows))
+        return Result(None, target.state, self.session.write(target.state, rows, WriteOptions(assign=True)))
 
-    def _explained(self, tree: Tree, ctes: str) -> Result:
+    def _explained(self, tree: Tree) -> Result:
         if isinstance(tree, exp.Query):
-            self._query(tree, ctes)  # raises the error of a query that cannot be run
-            return Result(self.relations.run(f"EXPLAIN {ctes}{spark_sql(tree)}"))
+            text = self.relations.query(tree)
+            self.relations.run(text)  # raises the error of a query that cannot be run
+            return Result(self.relations.run(f"EXPLAIN {text}"))
         if not isinstance(tree, exp.Update | exp.Delete | exp.Merge):
             raise self._rejected(
                 "cannot be explained: EXPLAIN supports SELECT, UPDATE, DELETE and MERGE, or the query of an INSERT"
@@ -260,7 +258,7 @@ class Runner:
         return self.parsed.rejected(f"it {why}", at)
 
 
-_KINDS: dict[Any, Callable[[Runner, Tree, str], Result]] = {
+_KINDS: dict[Any, Callable[[Runner, Tree], Result]] = {
     (exp.Query, exp.Values): Runner._select,
     exp.Insert: Runner._insert,
     (exp.Update, exp.Delete, exp.Merge): Runner._changed,

@@ -7,6 +7,8 @@ from typing import Any, ClassVar
 from sqlglot import ErrorLevel, exp
 from sqlglot.generators.spark import SparkGenerator
 
+from deltasql.sql.postgres.templates import SparkText, Template, rendered
+
 Tree = Any
 
 
@@ -30,7 +32,22 @@ class _Generator(SparkGenerator):
 
     EXPRESSIONS_WITHOUT_NESTED_CTES: ClassVar[set[type[exp.Expr]]] = set()
     TYPE_MAPPING: ClassVar[Any] = {**SparkGenerator.TYPE_MAPPING, exp.DataType.Type.TIMESTAMPTZ: "TIMESTAMP_LTZ"}
-    TRANSFORMS: ClassVar[Any] = {**SparkGenerator.TRANSFORMS, exp.WithinGroup: _percentile}
+    TRANSFORMS: ClassVar[Any] = {**SparkGenerator.TRANSFORMS, exp.WithinGroup: _percentile, Template: rendered, SparkText: lambda _, text: text.this}
+
+    def values_sql(self, expression: exp.Values, values_as_table: bool = True) -> str:
+        """Render VALUES with lambdas, which Spark does not allow there, as SELECT … UNION ALL SELECT …."""
+        if not any("->" in template.text_with_holes for template in expression.find_all(Template)):
+            return super().values_sql(expression, values_as_table)
+        alias = expression.args["alias"]
+        names = [column.name for column in alias.columns]
+        rows = [self._row_sql(row, names) for row in expression.expressions]
+        query = " UNION ALL ".join(rows)
+        in_from = isinstance(expression.parent, exp.From | exp.Join)
+        return f"({query}) AS {self.sql(alias, 'this')}" if in_from else query
+
+    def _row_sql(self, row: exp.Expr, names: list[str]) -> str:
+        items = [f"{self.sql(item)} AS `{name}`" for item, name in zip(row.expressions, names, strict=True)]
+        return f"SELECT {', '.join(items)}"
 
     def cte_sql(self, expression: exp.CTE) -> str:
         """Drop MATERIALIZED, which Spark does not have."""

@@ -18,6 +18,7 @@ from deltasql.protocol.constraints import quoted
 from deltasql.protocol.schema_fit import DEFAULT, GENERATED
 from deltasql.protocol.table_changes import Reads, TableState
 from deltasql.sql.ddl_statements import Definition, alteration, definition
+from deltasql.sql.meaning import Meaning, columns_of_fields
 from deltasql.sql.parse import Parsed, Tree
 from deltasql.sql.relations import table_name
 from deltasql.store import Store
@@ -62,21 +63,23 @@ class TransactionSession:
     def explain(self, state: TableState, change: Change) -> str:
         return self.changer.explain(self.txn, state, change)
 
-    def append(self, state: TableState, rows: Any, *, reads_itself: bool = False) -> Mapping[str, str]:
-        metrics = self.writer.write(self.txn, state, _with_nulls(rows, fields_of(state)), WriteOptions(assign=True))
+    def write(
+        self, state: TableState, rows: Any, options: WriteOptions, *, reads_itself: bool = False
+    ) -> Mapping[str, str]:
+        metrics = self.writer.write(self.txn, state, _with_nulls(rows, fields_of(state)), options)
         if reads_itself:
             self.txn.stage_on(state, [], reads=Reads(whole_table=True))
         self.names[state.table_id] = state.name
         return metrics
 
-    def define(self, parsed: Parsed, rows: Callable[[Tree], Any]) -> None:
+    def define(self, parsed: Parsed, meaning: Meaning, rows: Callable[[Tree], Any]) -> None:
         tree = parsed.tree
         if isinstance(tree, exp.Create):
-            self._create(definition(parsed), rows)
+            self._create(definition(parsed, meaning), rows)
         elif isinstance(tree, exp.Drop):
             self._drop(parsed)
         else:
-            self._alter(parsed)
+            self._alter(parsed, meaning)
 
     def _create(self, table: Definition, rows: Callable[[Tree], Any]) -> None:
         if self.find(table.name) is not None:
@@ -101,13 +104,14 @@ class TransactionSession:
         for name in dict.fromkeys(state.name for state in found.values() if state is not None):
             self.drop(name)
 
-    def _alter(self, parsed: Parsed) -> None:
-        name, changes = table_name(parsed.tree.this), alteration(parsed)
+    def _alter(self, parsed: Parsed, meaning: Meaning) -> None:
+        name = table_name(parsed.tree.this)
         state = self.find(name)
         if state is None:
-            if changes.if_exists:
+            if parsed.tree.args.get("exists"):
                 return
             raise TableNotFound(name)
+        changes = alteration(parsed, meaning, columns_of_fields(fields_of(state)))
         if changes.properties:
             alter.set_properties(self.txn, state, changes.properties)
         for constraint, if_exists in changes.dropped_constraints:
@@ -129,10 +133,11 @@ class TransactionSession:
     def _check_default(self, state: TableState, column: str, default: str | None) -> None:
         """Fail if a default cannot be cast to the type of its column."""
         from deltasql.engines.spark.row_shape import ddl
+        from deltasql.engines.spark.sql_text import verbatim
 
         if default is not None:
             [kind] = [f["type"] for f in fields_of(state) if f["name"].lower() == column.lower()]
-            self.spark.sql(f"SELECT CAST({default} AS {ddl(kind)})").collect()
+            self.spark.sql(verbatim(f"SELECT CAST({default} AS {ddl(kind)})")).collect()
 
 
 def _with_nulls(rows: Any, fields: Sequence[Mapping[str, Any]]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -12,6 +13,7 @@ from deltasql.sql.positions import rejected
 
 Token = Any
 _OPEN = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE}
+_BASES = {TokenType.HEX_STRING: 16, TokenType.BIT_STRING: 2}
 _CLOSE = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE}
 
 
@@ -52,6 +54,35 @@ def zoneless(tokens: Sequence[Token]) -> list[Token]:
         if start >= 0 and found[start].token_type == TokenType.TIMESTAMP:
             found[start:] = [_like(found[start], TokenType.TIMESTAMPNTZ, found[start].text)]
     return found
+
+
+def whole_numbers(text: str, tokens: Sequence[Token]) -> list[Token]:
+    """Join the parts of numbers such as 1_000, 0x1F, 0o17 and 0b101; reject letters after a number."""
+    found: list[Token] = []
+    for token in tokens:
+        if token.token_type in _BASES and text[token.start] == "0":
+            number = str(int(token.text, _BASES[token.token_type]))
+            found.append(_like(token, TokenType.NUMBER, number))
+        elif found and found[-1].token_type == TokenType.NUMBER and _follows(found[-1], token):
+            found[-1] = _joined(text, found[-1], token)
+        else:
+            found.append(token)
+    return found
+
+
+def _follows(number: Token, token: Token) -> bool:
+    return bool(token.start == number.end + 1 and token.token_type == TokenType.VAR)
+
+
+def _joined(text: str, number: Token, token: Token) -> Token:
+    whole = number.text + token.text
+    if re.fullmatch(r"\d+(_\d+)+", whole):
+        value = whole.replace("_", "")
+    elif re.fullmatch(r"0[oO](_?[0-7]+)+", whole):
+        value = str(int(whole, 8))
+    else:
+        raise rejected(text, f"there are letters after a number: {whole}", number.start)
+    return type(number)(TokenType.NUMBER, value, number.line, number.col, number.start, token.end)
 
 
 def outer_where(tokens: Sequence[Token]) -> Token | None:

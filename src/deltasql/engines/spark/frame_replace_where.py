@@ -14,6 +14,7 @@ from deltasql.engines.spark.frame_write import FrameWrite
 from deltasql.engines.spark.job_progress import report_jobs
 from deltasql.engines.spark.scan.hadoop_paths import hadoop_paths, hadoop_uri
 from deltasql.engines.spark.scan.snapshot_frame import read_snapshot
+from deltasql.engines.spark.sql_text import verbatim
 from deltasql.progress import Report
 from deltasql.protocol.actions import CHANGE_TYPE, DELETED, Cdc
 from deltasql.protocol.schema_fit import Fit, parse_struct
@@ -29,7 +30,7 @@ def remove_matching_rows_by_spark(
     if not files.num_rows:
         return ReplaceWhereResult(files, [])
     rows = read_snapshot(spark, replace(snapshot, files=files), fast=fast, options=plan.options)
-    retained = rows.where(f"NOT coalesce(({where}), false)")
+    retained = rows.where(verbatim(f"NOT coalesce(({where}), false)"))
     return ReplaceWhereResult(files, _write_of(snapshot, plan, report).run(retained))
 
 

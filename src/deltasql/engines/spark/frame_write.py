@@ -25,6 +25,7 @@ from deltasql.engines.arrow.write.file_writer import FilePlan, decode_add
 from deltasql.engines.arrow.write.parquet_files import adds_from_parquet
 from deltasql.engines.spark.job_progress import report_jobs
 from deltasql.engines.spark.row_shape import aligned, narrowing, struct_of, violation_counts
+from deltasql.engines.spark.sql_text import verbatim
 from deltasql.engines.spark.worker.write_task import write_batches
 from deltasql.errors import UsageError
 from deltasql.progress import Report, count_files
@@ -189,5 +190,5 @@ class _ObservedChecks:
             for number, rule in enumerate(rules):
                 count = counts.get(f"c{number}") or 0
                 if count:
-                    rows = frame.where(f"NOT coalesce(({rule.sql}), false)").limit(_MAX_SHOWN).collect()
+                    rows = frame.where(verbatim(f"NOT coalesce(({rule.sql}), false)")).limit(_MAX_SHOWN).collect()
                     raise violation(rule.name, self._table, count, [row.asDict() for row in rows])

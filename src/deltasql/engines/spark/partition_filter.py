@@ -6,6 +6,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from deltasql.engines.spark.analysis_errors import query_problem
+from deltasql.engines.spark.sql_text import verbatim
 from deltasql.errors import ValidationError
 from deltasql.protocol.partition_values import partition_scalar
 from deltasql.protocol.table_changes import Snapshot
@@ -21,7 +22,7 @@ def files_in_partitions_by_spark(spark: SparkSession, snapshot: Snapshot, condit
     columns = [pa.array([partition_scalar(v[f.name], f.type) for v in distinct], f.type) for f in fields]
     table = pa.table([*columns, pa.array(range(len(distinct)), pa.int64())], names=[*(f.name for f in fields), _INDEX])
     try:
-        rows = spark.createDataFrame(table).alias(snapshot.name.rpartition(".")[2]).where(condition).collect()
+        rows = spark.createDataFrame(table).alias(snapshot.name.rpartition(".")[2]).where(verbatim(condition)).collect()
     except Exception as error:
         problem = query_problem(error)
         if problem is None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from deltasql.engines.spark.sql_text import expression
 from deltasql.protocol.constraints import Constraint, conditions, not_null, quoted, replacing
 from deltasql.protocol.schema import DeltaType, Json
 from deltasql.protocol.schema_fit import DEFAULT, GENERATED, Fit
@@ -31,7 +32,7 @@ def aligned(frame: DataFrame, fit: Fit) -> DataFrame:
     ]
     rows = frame.select(*columns)
     for field in generated:
-        rows = rows.withColumn(field["name"], F.expr(field["metadata"][GENERATED]).cast(ddl(field["type"])))
+        rows = rows.withColumn(field["name"], expression(field["metadata"][GENERATED]).cast(ddl(field["type"])))
     return rows.select(*(F.col(quoted(f["name"])) for f in fit.schema["fields"])) if generated else rows
 
 
@@ -39,7 +40,7 @@ def _column(fit: Fit, field: Json, given: DeltaType | None) -> Column:
     name, target = field["name"], ddl(field["type"])
     if given is None:
         default = (field.get("metadata") or {}).get(DEFAULT)
-        value = F.expr(default) if default is not None else F.lit(None)
+        value = expression(default) if default is not None else F.lit(None)
         return value.cast(target).alias(name)
     source = F.col(quoted(fit.sources[name]))
     if name in fit.narrowed:
@@ -157,6 +158,6 @@ def _sql_name(type_: DeltaType) -> str:
 def violation_counts(rules: Sequence[Constraint]) -> list[Column]:
     """Return aggregates that count the rows that violate each constraint."""
     return [
-        F.sum(F.expr(f"CASE WHEN coalesce(({rule.sql}), false) THEN 0L ELSE 1L END")).alias(f"c{n}")
+        F.sum(expression(f"CASE WHEN coalesce(({rule.sql}), false) THEN 0L ELSE 1L END")).alias(f"c{n}")
         for n, rule in enumerate(rules)
     ]

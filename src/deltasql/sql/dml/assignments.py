@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 
 from sqlglot import exp
 
 from deltasql.sql.dml.statement_target import StatementTarget, default_of, is_default, is_generated
+from deltasql.sql.dml.struct_changes import StructChange
 from deltasql.sql.parse import Tree
-from deltasql.sql.rewrites import by_column
 
 
 def assignments(target: StatementTarget, items: Iterable[Tree]) -> dict[str, Tree]:
     """Return the columns that SET names, with their values."""
     values: dict[str, Tree] = {}
+    parts: dict[str, StructChange] = {}
     named: set[str] = set()
     for item in items:
         for column, value in _assigned(target, item):
+            if (path := _field_path(target, column)) is not None:
+                _change_field(target, parts, path, column, value)
+                continue
             field = target.column(_assigned_name(target, column), column)
             name = field["name"]
             if name in named:
@@ -25,7 +29,36 @@ def assignments(target: StatementTarget, items: Iterable[Tree]) -> dict[str, Tre
             named.add(name)
             if not (is_default(value) and is_generated(field)):
                 values[name] = default_of(field, value) or exp.Null()
-    return values
+    both = sorted(named & parts.keys())
+    if both:
+        raise target.parsed.rejected(f"it gives column {both[0]!r} and a field of it values", next(iter(items), None))
+    return values | {name: change.tree() for name, change in parts.items()}
+
+
+def _field_path(target: StatementTarget, column: Tree) -> list[str] | None:
+    """Return the column and the fields of `struct.field`, or None if a whole column is assigned."""
+    if not isinstance(column, exp.Column | exp.Dot):
+        return None
+    names = [part.name for part in column.parts]
+    own = {target.name.lower(), target.state.name.lower()}
+    if names[0].lower() in own and len(names) > 1:
+        names = names[1:]
+    elif ".".join(names[:2]).lower() in own and len(names) > 2:
+        names = names[2:]
+    known = {name.lower() for name in target.columns}
+    return names if len(names) > 1 and names[0].lower() in known else None
+
+
+def _change_field(
+    target: StatementTarget, changes: dict[str, StructChange], path: Sequence[str], column: Tree, value: Tree
+) -> None:
+    field = target.column(path[0], column)
+    change = changes.setdefault(
+        field["name"], StructChange(exp.column(field["name"], table=target.name, quoted=True), field["type"])
+    )
+    problem = change.set(path[1:], value)
+    if problem is not None:
+        raise target.parsed.rejected(f"it assigns to {column.sql(dialect='postgres')}: {problem}", column)
 
 
 def inserted_values(target: StatementTarget, insert: Tree) -> dict[str, Tree]:
@@ -66,7 +99,7 @@ def _assigned(target: StatementTarget, item: Tree) -> Iterator[tuple[Tree, Tree]
     if not isinstance(left, exp.Tuple):
         yield (left.this if isinstance(left, exp.Paren) else left, right)
         return
-    queries = by_column(right)
+    queries = _by_column(right)
     if len(queries) == len(left.expressions):
         yield from zip(left.expressions, queries, strict=True)
         return
@@ -78,3 +111,21 @@ def _assigned(target: StatementTarget, item: Tree) -> Iterator[tuple[Tree, Tree]
             item,
         )
     yield from zip(left.expressions, right.expressions, strict=True)
+
+
+def _by_column(query: Tree) -> list[Tree]:
+    """Return one scalar subquery per column of a query, or nothing if the query might return another row each time.
+
+    Each subquery returns the whole row as a struct, so that aggregates and plain columns come from the same row.
+    """
+    select = query.this if isinstance(query, exp.Subquery) else query
+    if not isinstance(select, exp.Select) or any(select.args.get(a) for a in ("distinct", "limit", "offset", "fetch")):
+        return []
+    items = [item.this if isinstance(item, exp.Alias) else item for item in select.expressions]
+    if any(item.is_star for item in items):
+        return []
+    names = [f"c{number}" for number in range(len(items))]
+    parts = [part for name, item in zip(names, items, strict=True) for part in (exp.Literal.string(name), item.copy())]
+    row = select.copy()
+    row.set("expressions", [exp.alias_(exp.Anonymous(this="named_struct", expressions=parts), "row")])
+    return [exp.Dot(this=exp.Subquery(this=row.copy()), expression=exp.to_identifier(name)) for name in names]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import zip_longest
 
 from sqlglot import exp
 
 from deltasql.sql.dml.statement_target import StatementTarget, default_of, is_default, is_generated
 from deltasql.sql.parse import Tree
+from deltasql.sql.postgres.templates import SparkText
 
-_COMPUTED = (exp.Query, exp.Rand, exp.Randn, exp.Shuffle, exp.Uuid)
-"""Expressions that Spark rejects in VALUES: subqueries and nondeterministic functions."""
+_VOLATILE = {"rand", "randn", "random", "shuffle", "uuid", "gen_random_uuid", "monotonically_increasing_id"}
+"""Functions that Spark rejects in VALUES."""
 
 
 def default_values(columns: Sequence[str]) -> Tree:
@@ -33,23 +33,22 @@ def without_generated(values: Tree, target: StatementTarget, columns: list[str])
 
 
 def values_query(values: Tree, target: StatementTarget, columns: Sequence[str]) -> Tree:
-    """Return VALUES as a query, with the defaults of columns.
-
-    Literals have no type in PostgreSQL: in a column that has texts among numbers all become texts.
-    """
+    """Return VALUES as a query, with the defaults of columns."""
     for row in _rows(values):
         for item, name in zip(row, columns, strict=False):
             value = default_of(target.column(name), item)
             if value is not item:
                 item.replace(exp.Null() if value is None else value)
-    for items in zip_longest(*_rows(values), fillvalue=exp.Null()):
-        texts = [isinstance(item, exp.Literal) and item.is_string for item in items]
-        for item, is_text in zip(items, texts, strict=True):
-            if any(texts) and not is_text and not isinstance(item, exp.Null):
-                item.replace(exp.cast(item.copy(), "text"))
-    if values.find(*_COMPUTED) is not None:
+    if values.find(exp.Query) is not None or any(is_volatile(call) for call in values.find_all(exp.Func)):
         return _as_selects(values)
-    return exp.select("*").from_(exp.alias_(values, "v", table=True) if not values.alias else values)
+    return values
+
+
+def is_volatile(call: Tree) -> bool:
+    """Return whether Spark rejects a function in VALUES, because it gives another value for each row."""
+    if isinstance(call, SparkText):  # a stored default
+        return any(f"{name}(" in call.this.lower() for name in _VOLATILE)
+    return str(call.name if isinstance(call, exp.Anonymous) else call.sql_name()).lower() in _VOLATILE
 
 
 def _as_selects(values: Tree) -> Tree:

@@ -10,8 +10,10 @@ from typing import Any
 from sqlglot import exp
 
 from deltasql.engines.row_change import INSERT, MATCHED, NOT_MATCHED, UPDATE, WRITE, Clause, Source
+from deltasql.engines.spark.sql_text import verbatim
 from deltasql.errors import UsageError
 from deltasql.operations.dml import Change
+from deltasql.operations.write import APPEND, OVERWRITE, WriteOptions
 from deltasql.protocol.constraints import quoted
 from deltasql.protocol.schema_fit import DEFAULT
 from deltasql.sql.dml.assignments import assignments
@@ -19,6 +21,7 @@ from deltasql.sql.dml.column_scopes import column_of
 from deltasql.sql.dml.insert_values import default_values, values_query, without_generated
 from deltasql.sql.dml.row_statements import EXCLUDED, RowStatement
 from deltasql.sql.dml.statement_target import StatementTarget, is_generated
+from deltasql.sql.meaning import Column, columns_of_fields
 from deltasql.sql.parse import Tree
 
 
@@ -28,13 +31,15 @@ class InsertStatement:
 
     tree: Tree
     rows: RowStatement
-    query: Callable[[Tree], Any]
-    """Runs a query and returns its frame."""
+    query: Callable[[Tree, Sequence[Column]], Any]
+    """Runs a query for columns of the table and returns its frame."""
 
     def given(self) -> tuple[list[str], Any]:
         """Return the columns that the statement fills, and a frame with these columns."""
         tree, target = self.tree, self.rows.target
         named = tree.this.expressions if isinstance(tree.this, exp.Schema) else None
+        if tree.args.get("by_name"):
+            return self._by_name(named)
         columns = [target.column(c.name, c)["name"] for c in named] if named is not None else target.columns
         if len(set(columns)) < len(columns):
             raise self.rows.rejected("names a column twice", tree.this)
@@ -44,11 +49,33 @@ class InsertStatement:
         if isinstance(query, exp.Values):
             columns = without_generated(query, target, columns)
             query = values_query(query, target, columns)
-        frame = self.query(query)
+        types = {column.name: column for column in columns_of_fields(target.fields)}
+        frame = self.query(query, [types[name] for name in columns])
         count = len(frame.columns)
         if count > len(columns) or (named is not None and count < len(columns)):
             raise self.rows.rejected(f"gives {count} values for {len(columns)} columns", tree.expression)
         return columns[:count], frame.toDF(*columns[:count])
+
+    def _by_name(self, named: Sequence[Tree] | None) -> tuple[list[str], Any]:
+        """Return the rows of INSERT … BY NAME, whose columns have the names of the table's columns."""
+        tree, target = self.tree, self.rows.target
+        if named is not None or tree.expression is None or isinstance(tree.expression, exp.Values):
+            raise self.rows.rejected("has BY NAME: give a query, and no list of columns", tree.this)
+        frame = self.query(tree.expression, ())
+        columns = [target.column(name, tree.expression)["name"] for name in frame.columns]
+        if len(set(columns)) < len(columns):
+            raise self.rows.rejected("gives a column twice", tree.expression)
+        types = {column.name: column for column in columns_of_fields(target.fields)}
+        given = exp.select(*(exp.column(exp.to_identifier(name, quoted=True)) for name in frame.columns))
+        query = given.from_(exp.to_table(self.rows.relations.add(frame)))
+        return columns, self.query(query, [types[name] for name in columns]).toDF(*columns)
+
+    def options(self) -> WriteOptions:
+        """Return how the rows are written: appended, or in place of all rows or of those of REPLACE WHERE."""
+        where = self.tree.args.get("where")
+        if where is None:
+            return WriteOptions(mode=OVERWRITE if self.tree.args.get("overwrite") else APPEND, assign=True)
+        return WriteOptions(mode=OVERWRITE, where=self.rows.condition_text(where), assign=True)
 
     def returning(self, columns: Sequence[str], frame: Any) -> Change:
         """Return the change that inserts rows and returns them."""
@@ -111,7 +138,7 @@ def _with_defaults(frame: Any, target: StatementTarget, columns: Sequence[str]) 
         if f["name"] not in columns and not is_generated(f)
     }
     values = [f"{default} AS {quoted(name)}" for name, default in added.items()]
-    return [*columns, *added], frame.selectExpr("*", *values)
+    return [*columns, *added], frame.selectExpr("*", *map(verbatim, values))
 
 
 def _not_null(keys: Sequence[str]) -> str:

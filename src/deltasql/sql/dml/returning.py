@@ -12,6 +12,7 @@ from deltasql.engines.row_change import ACTION, Output
 from deltasql.errors import ValidationError
 from deltasql.protocol.constraints import quoted
 from deltasql.sql.dml.column_scopes import Scope, qualify
+from deltasql.sql.meaning import output_name
 from deltasql.sql.parse import Parsed, Tree
 
 _OLD_AND_NEW = {"old", "new"}
@@ -38,8 +39,8 @@ class Returning:
         if isinstance(star, exp.Star):
             yield from self._columns(item)
             return
-        name = item.alias_or_name or (item.sql_name().lower() if isinstance(item, exp.Func) else "") or "?column?"
         tree = item.this if isinstance(item, exp.Alias) else item
+        name = item.alias or output_name(tree)
         if _is_merge_action(tree):
             yield Output(ACTION, item.alias or "merge_action")
             return

@@ -9,6 +9,7 @@ from typing import Any
 from sqlglot import exp
 
 from deltasql.engines.row_change import (
+    ACTION,
     DELETE,
     INSERT,
     MATCHED,
@@ -32,8 +33,12 @@ from deltasql.sql.dml.assignments import assignments, inserted_values
 from deltasql.sql.dml.column_scopes import Scope, column_of, is_inside_query, qualify, qualify_merged
 from deltasql.sql.dml.returning import Returning
 from deltasql.sql.dml.statement_target import StatementTarget
+from deltasql.sql.meaning import Column, columns_of_fields, columns_of_frame
+from deltasql.sql.meaning import Scope as TypedScope
+from deltasql.sql.meaning import Source as TypedSource
 from deltasql.sql.parameters import constant
 from deltasql.sql.parse import Parsed, Tree
+from deltasql.sql.postgres.pg_types import TEXT
 from deltasql.sql.relations import Relations
 from deltasql.sql.spark_text import spark_sql
 
@@ -72,8 +77,7 @@ class RowStatement:
     def _joined(self, clause: Clause, parts: Sequence[Tree]) -> Change:
         tree = self.parsed.tree
         where = tree.args["where"].this if tree.args.get("where") else None
-        shown = None if where is None else self.parsed.shown(spark_sql(where))
-        pruning, exact = self._pruning(where)
+        shown = None if where is None else self.parsed.sql_of(where)
         source = self._source(parts) if parts else None
         self._rename([*clause.values.values(), where])
         if source is not None and len(source.columns) > 1:
@@ -81,6 +85,8 @@ class RowStatement:
             where = exp.Paren(this=where) if where is not None else None
             own = {name.lower() for name in self.target.columns}
             qualify_merged([*clause.values.values(), *([where] if where else [])], parts, source.columns, own)
+        where = self._condition(where, source)
+        pruning, exact = self._pruning(where)
         rows = self.row_change([clause], where, source)
         parameters = history_parameters(clause.action, shown)
         return Change(clause.action, rows, pruning, parameters, self.reads_itself(), exact and source is None)
@@ -99,32 +105,62 @@ class RowStatement:
 
     def merged(self, source: Source, on: Tree, clauses: Sequence[Clause]) -> Change:
         """Return the change that merges a source with one alias."""
-        shown = self.parsed.shown(spark_sql(on))
-        pruning, _ = self._pruning(on)
+        shown = self.parsed.sql_of(on)
         parameters = merge_parameters(shown, [replace(c, condition=self._shown_sql(c.condition)) for c in clauses])
         self._rename([on, *(part for c in clauses for part in (c.condition, *c.values.values()))])
         [scope] = source.columns.items()
         for clause in clauses:
             self._qualify(clause, scope)
+        on = self._condition(on, source)
+        pruning, _ = self._pruning(on)
         return Change(MERGE, self.row_change(clauses, on, source), pruning, parameters, self.reads_itself())
 
     def row_change(self, clauses: Sequence[Clause], condition: Tree | None, source: Source | None) -> RowChange:
-        """Return the description with its expressions in Spark SQL."""
-        rendered = [self._rendered(clause) for clause in clauses]
+        """Return the description with its expressions in Spark SQL; the condition has its meaning already."""
+        scope = self._scope(source)
+        rendered = [self._rendered(clause, scope) for clause in clauses]
         scopes: list[Scope] = [(self.target.name, self.target.columns)]
         if source is not None:
             scopes += [item for item in source.columns.items() if item[0] != EXCLUDED]
         if isinstance(self.parsed.tree, exp.Merge):
             scopes.reverse()  # PostgreSQL returns the columns of the source first
-        returning = Returning(self.parsed, scopes, self._rename, self.relations.expression).outputs()
+        returning = Returning(self.parsed, scopes, self._rename, lambda tree: self._text(tree, scope)).outputs()
         where = None if condition is None else self.relations.expression(condition)
         change = RowChange(rendered, where, source, returning, self.target.name)
         return replace(change, relations=self.relations.used_in(_texts(change)))
 
-    def _rendered(self, clause: Clause) -> Clause:
-        text = self.relations.expression
-        condition = None if clause.condition is None else text(clause.condition)
-        return replace(clause, condition=condition, values={name: text(v) for name, v in clause.values.items()})
+    def _rendered(self, clause: Clause, scope: TypedScope) -> Clause:
+        text, meaning = self.relations.expression, self.relations.meaning
+        condition = None if clause.condition is None else text(meaning.condition(clause.condition, scope))
+        columns = {column.name: column for column in columns_of_fields(self.target.fields)}
+        values = {name: text(meaning.assigned(value, scope, columns[name])) for name, value in clause.values.items()}
+        return replace(clause, condition=condition, values=values)
+
+    def _text(self, tree: Tree, scope: TypedScope) -> str:
+        """Return an expression of RETURNING in Spark SQL."""
+        return self.relations.expression(self.relations.meaning.value(tree, scope))
+
+    def condition_text(self, tree: Tree) -> str:
+        """Return a condition on rows of the table in Spark SQL."""
+        self._rename([tree])
+        return self.relations.expression(self.relations.meaning.condition(tree, self._scope(None)))
+
+    def _condition(self, tree: Tree | None, source: Source | None) -> Tree | None:
+        return None if tree is None else self.relations.meaning.condition(tree, self._scope(source))
+
+    def _scope(self, source: Source | None) -> TypedScope:
+        """Return the columns of the table and of the source, with their types."""
+        own = TypedSource(self.target.name, columns_of_fields(self.target.fields))
+        action = TypedSource("", [Column(ACTION, TEXT)])
+        if source is None:
+            return TypedScope([own, action])
+        types = {column.name.lower(): column.type for column in columns_of_frame(source.rows)}
+        if len(source.columns) == 1:
+            given = {alias: [Column(name, types[name.lower()]) for name in names] for alias, names in source.columns.items()}
+        else:  # the frame has the columns of all aliases one after the other
+            left = iter(columns_of_frame(source.rows))
+            given = {alias: [Column(name, next(left).type) for name in names] for alias, names in source.columns.items()}
+        return TypedScope([own, *(TypedSource(alias, columns) for alias, columns in given.items()), action])
 
     # --- Clauses
 
@@ -176,10 +212,13 @@ class RowStatement:
         """Return the source of UPDATE … FROM, DELETE … USING or MERGE … USING."""
         names = [name for part in parts for name in self._names(part)]
         self._rename(parts)
-        tables = ", ".join(map(spark_sql, parts))
+        query = exp.select("*").from_(parts[0])
+        query.set("joins", [exp.Join(this=part) for part in parts[1:]])
+        query = self.relations.meaning.query(query)
         if len(names) == 1:
-            return Source.of(self.relations.run(f"SELECT * FROM {tables}"), names[0])
+            return Source.of(self.relations.run(spark_sql(query)), names[0])
         # Every column by name: a star has the columns that USING merges once, or twice.
+        tables = spark_sql(query).removeprefix("SELECT * FROM ")
         structs = ", ".join(f"struct({quoted(name)}.*) AS {quoted(name)}" for name in names)
         schema = self.relations.run(f"SELECT {structs} FROM {tables}").schema
         columns = {name: unique_names(schema[name].dataType.names) for name in names}
@@ -221,11 +260,11 @@ class RowStatement:
         holder = exp.Paren(this=condition.copy())
         for node in list(holder.find_all(exp.Placeholder)):
             node.replace(constant(self.relations.values[node.name]))
-        names, columns = self.target.names, self.target.columns
-        return own_part(holder.this, names, columns), is_own(holder.this, names, columns)
+        names, columns, text = self.target.names, self.target.columns, spark_sql(holder.this)
+        return own_part(text, names, columns), is_own(text, names, columns)
 
     def _shown_sql(self, tree: Tree | None) -> str | None:
-        return None if tree is None else self.parsed.shown(spark_sql(tree))
+        return None if tree is None else self.parsed.sql_of(tree)
 
     def reads_itself(self) -> bool:
         """Return whether the statement also reads the table in a subquery or as a source."""

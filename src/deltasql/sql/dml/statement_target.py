@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlglot import exp, parse_one
+from sqlglot import exp
 
 from deltasql.errors import unknown_column
 from deltasql.operations.write import fields_of
 from deltasql.protocol.schema_fit import DEFAULT, GENERATED
 from deltasql.protocol.table_changes import TableState
 from deltasql.sql.parse import Parsed, Tree
+from deltasql.sql.postgres.templates import SparkText
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,4 +66,4 @@ def default_of(field: dict[str, Any], value: Tree) -> Tree | None:
     if not is_default(value):
         return value
     text = (field.get("metadata") or {}).get(DEFAULT)
-    return None if text is None else parse_one(text, read="spark")
+    return None if text is None else SparkText(this=text)

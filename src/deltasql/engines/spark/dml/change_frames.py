@@ -35,6 +35,7 @@ from deltasql.engines.spark.dml.apply_changes import BY_SOURCE, NEW, OLD, OUT, P
 from deltasql.engines.spark.dml.assignment import assigned
 from deltasql.engines.spark.dml.merge_pairs import NUMBER, MergeSource, Pairing
 from deltasql.engines.spark.row_shape import ddl
+from deltasql.engines.spark.sql_text import expression
 from deltasql.protocol.constraints import quoted
 from deltasql.protocol.schema import Json
 from deltasql.protocol.schema_fit import DEFAULT, GENERATED
@@ -70,7 +71,7 @@ def matching_row_ids(change: RowChange, target: DataFrame) -> DataFrame:
 
 def column(value: Any) -> Column:
     """Return an expression as a Column; a plain value becomes a literal."""
-    return value if isinstance(value, Column) else F.expr(value) if isinstance(value, str) else F.lit(value)
+    return value if isinstance(value, Column) else expression(value) if isinstance(value, str) else F.lit(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +247,7 @@ class _Lowering:
         deleted = F.col(f"{_WHOLE}.{ACTION}") == DELETE
         values = []
         for one in computed:
-            value = F.expr(one["metadata"][GENERATED]).cast(ddl(one["type"]))
+            value = expression(one["metadata"][GENERATED]).cast(ddl(one["type"]))
             values.append(F.when(deleted, F.col(quoted(one["name"]))).otherwise(value).alias(_current(one["name"])))
         carried = [name for name in rows.columns if name not in {_current(one["name"]) for one in computed}]
         return scope.select(*(F.col(f"{_WHOLE}.{quoted(name)}").alias(name) for name in carried), *values)
@@ -301,4 +302,4 @@ def _unassigned(clause: Clause, field: Json) -> Column:
     if clause.action != INSERT:
         return F.col(f"{_TARGET_ROW}.{quoted(field['name'])}")
     default = (field.get("metadata") or {}).get(DEFAULT)
-    return (F.lit(None) if default is None else F.expr(default)).cast(ddl(field["type"]))
+    return (F.lit(None) if default is None else expression(default)).cast(ddl(field["type"]))

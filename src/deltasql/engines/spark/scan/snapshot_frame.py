@@ -18,6 +18,7 @@ from deltasql.engines.spark.scan.plain_scan import read_plain
 from deltasql.engines.spark.scan.row_ids import FILE, ROW, row_id_columns
 from deltasql.engines.spark.scan.scan_files import READ_OPTIONS, SnapshotFiles, altered_fields
 from deltasql.engines.spark.scan.worker_scan import has_file_system, read_by_workers
+from deltasql.engines.spark.sql_text import verbatim
 from deltasql.protocol.constraints import quoted
 from deltasql.protocol.deletion_vectors import num_words, words_of
 from deltasql.protocol.table_changes import Snapshot
@@ -52,7 +53,7 @@ def read_snapshot(
     frame = _with_metadata(rows, snapshot)
     if where is None:
         return frame
-    return frame.alias(snapshot.name.rpartition(".")[2]).where(where)
+    return frame.alias(snapshot.name.rpartition(".")[2]).where(verbatim(where))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,178 @@
+"""Statements mean what PostgreSQL means by them, or what Spark means with dialect="spark"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import deltasql
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def sql(lake: deltasql.Lake, namespace: str, spark_session: SparkSession) -> Run:
+    """Run a statement, with `ns` replaced by the test's namespace, and return its rows or its result."""
+
+    def run(text: str, params: Any = None, **options: Any) -> Any:
+        found = lake.sql(text.replace("ns.", f"{namespace}."), params, **options)
+        return [tuple(row) for row in found.collect()] if hasattr(found, "collect") else found
+
+    return run
+
+
+@pytest.fixture
+def items(lake: deltasql.Lake, namespace: str) -> deltasql.Table:
+    table = lake.create_table(f"{namespace}.items", "id INT, name STRING, n INT, arr ARRAY<INT>, current BOOLEAN")
+    rows = {
+        "id": pa.array([1, 2, 3], pa.int32()),
+        "name": ["one", "two", None],
+        "n": pa.array([1, 2, 3], pa.int32()),
+        "arr": pa.array([[10, 20], [30, 40], [50]], pa.list_(pa.int32())),
+        "current": [True, False, True],
+    }
+    table.append(pa.table(rows))
+    return table
+
+
+class TestExpressions:
+    @pytest.mark.parametrize(
+        ("expression", "value"),
+        [
+            ("5 / 2", 2),
+            ("-5 / 2", -2),
+            ("2.7::int", 3),
+            ("2.5::double precision::int", 2),
+            ("log(100)", 2.0),
+            ("extract(dow FROM DATE '2026-11-15')", Decimal(0)),
+            ("left('hello', -2)", "hel"),
+            ("10.0 / 4", Decimal("2.5")),
+            ("round(2.5)", Decimal(3)),
+            ("length('äöü')", 3),
+            ("'a' || NULL", None),
+            ("coalesce(NULL, 'x')", "x"),
+            ("1 = 1.0", True),
+            ("'{1,2}'::int[]", [1, 2]),
+            ("position('l' IN 'hello')", 3),
+            ("1_000 + 0x1F", 1031),
+        ],
+    )
+    def test_values(self, sql: Run, expression: str, value: Any) -> None:
+        assert sql(f"SELECT {expression}") == [(value,)]
+
+    def test_a_computed_subscript_starts_at_one(self, sql: Run, items: deltasql.Table) -> None:
+        sql("UPDATE ns.items SET n = arr[n]")
+        assert sql("SELECT id, n FROM ns.items ORDER BY id") == [(1, 10), (2, 40), (3, None)]
+
+    def test_spark_functions_are_available(self, sql: Run, items: deltasql.Table) -> None:
+        assert sql("SELECT transform(arr, x -> x / 20) FROM ns.items WHERE id = 1") == [([0, 1],)]
+
+    @pytest.mark.parametrize(
+        ("expression", "problem"),
+        [
+            ("sqrt(2.5)", r"column 8: cannot be run: function sqrt\(numeric\) is not supported"),
+            ("pg_sleep(1)", "function pg_sleep.* is not supported"),
+            ("1 + 'x'", 'column 12: cannot be run: invalid input syntax for type integer: "x"'),
+            ("name + 1", "operator text . integer does not exist"),
+        ],
+    )
+    def test_rejected(self, sql: Run, items: deltasql.Table, expression: str, problem: str) -> None:
+        with pytest.raises(deltasql.ValidationError, match=problem):
+            sql(f"SELECT {expression} FROM ns.items")
+
+
+class TestQueries:
+    def test_distinct_on_is_applied_before_limit(self, sql: Run, items: deltasql.Table) -> None:
+        rows = sql("SELECT DISTINCT ON (current) current, id FROM ns.items ORDER BY current DESC, id DESC LIMIT 1")
+        assert rows == [(True, 3)]
+
+    def test_functions_that_return_rows_run_side_by_side(self, sql: Run) -> None:
+        assert sql("SELECT unnest(ARRAY[1, 2]), unnest(ARRAY['a', 'b', 'c'])") == [(1, "a"), (2, "b"), (None, "c")]
+
+    def test_functions_that_return_rows_beside_aggregates(self, sql: Run, items: deltasql.Table) -> None:
+        assert sql("SELECT unnest(array_agg(id ORDER BY id DESC)), count(*) FROM ns.items") == [(3, 3), (2, 3), (1, 3)]
+
+    def test_aggregates_in_order(self, sql: Run, items: deltasql.Table) -> None:
+        query = "SELECT array_agg(name ORDER BY id DESC), string_agg(name, '-' ORDER BY id) FROM ns.items"
+        assert sql(query) == [([None, "two", "one"], "one-two")]
+
+    def test_json(self, sql: Run) -> None:
+        assert sql("""SELECT j ->> 'a', j -> 'b' ->> 0 FROM (VALUES ('{"a": "x", "b": [7]}')) AS t(j)""") == [("x", "7")]
+
+
+class TestStatements:
+    def test_a_boolean_column_is_a_condition(self, sql: Run, items: deltasql.Table) -> None:
+        assert sql("SELECT id FROM ns.items AS t WHERE t.current AND NOT t.id = 1") == [(3,)]
+        sql("DELETE FROM ns.items AS t WHERE t.current")
+        assert sql("SELECT id FROM ns.items") == [(2,)]
+        sql(
+            "MERGE INTO ns.items AS t USING (VALUES (2, TRUE)) AS s(id, go) ON t.id = s.id AND s.go "
+            "WHEN MATCHED AND s.go THEN UPDATE SET current = s.go"
+        )
+        assert sql("SELECT id FROM ns.items WHERE items.current") == [(2,)]
+
+    def test_fields_of_a_struct_are_assigned(self, sql: Run, lake: deltasql.Lake, namespace: str) -> None:
+        table = lake.create_table(f"{namespace}.s", "id INT, a STRUCT<x: INT, b: STRUCT<y: STRING, z: INT>>")
+        kind = pa.struct([("x", pa.int32()), ("b", pa.struct([("y", pa.string()), ("z", pa.int32())]))])
+        values = pa.array([{"x": 1, "b": {"y": "k", "z": 5}}, None], kind)
+        table.append(pa.table({"id": pa.array([1, 2], pa.int32()), "a": values}))
+        sql("UPDATE ns.s SET a.x = a.x + 1, a.b.z = 7.6 WHERE id = 1")
+        sql("UPDATE ns.s AS t SET a.x = 9 WHERE t.id = 2")
+        found = {row["id"]: row["a"] for row in table.arrow().to_pylist()}
+        assert found == {1: {"x": 2, "b": {"y": "k", "z": 8}}, 2: {"x": 9, "b": None}}
+        with pytest.raises(deltasql.ValidationError, match=r"there is no field 'nope' \(known: x, b\)"):
+            sql("UPDATE ns.s SET a.nope = 1")
+
+    def test_insert_by_name(self, sql: Run, items: deltasql.Table) -> None:
+        sql("INSERT INTO ns.items BY NAME SELECT 'four' AS name, 4.4 AS id")
+        assert sql("SELECT id, name, n FROM ns.items WHERE id = 4") == [(4, "four", None)]
+        with pytest.raises(deltasql.ValidationError, match='column "nope" does not exist'):
+            sql("INSERT INTO ns.items BY NAME SELECT 1 AS nope")
+
+    def test_insert_overwrite_and_replace_where(self, sql: Run, items: deltasql.Table) -> None:
+        sql("INSERT INTO ns.items REPLACE WHERE id >= 2 SELECT 7, 'seven', 7, NULL, TRUE")
+        assert sql("SELECT id FROM ns.items ORDER BY id") == [(1,), (7,)]
+        sql("INSERT OVERWRITE ns.items SELECT 8, 'eight', 8, NULL, TRUE")
+        assert sql("SELECT id FROM ns.items") == [(8,)]
+
+    @pytest.mark.parametrize("by", ["HASH (id)", "RANGE (id)"])
+    def test_other_partitions_are_rejected(self, sql: Run, by: str) -> None:
+        with pytest.raises(deltasql.ValidationError, match=rf"PARTITION BY {by.split()[0]} is not supported"):
+            sql(f"CREATE TABLE ns.p (id INT) PARTITION BY {by}")
+
+
+class TestSubstitution:
+    """Spark replaces `${…}` in texts; deltasql lets it replace nothing."""
+
+    TEXT = "price ${spark.app.name} ${env:PATH}"
+
+    def test_of_statements(self, sql: Run, items: deltasql.Table) -> None:
+        sql(f"INSERT INTO ns.items (id, name) VALUES (9, '{self.TEXT}')")
+        assert sql(f"SELECT name FROM ns.items WHERE name = '{self.TEXT}'") == [(self.TEXT,)]
+        sql(f"UPDATE ns.items SET name = 'x' || '{self.TEXT}' WHERE id = 9")
+        assert sql("SELECT name FROM ns.items WHERE id = 9", dialect="spark") == [(f"x{self.TEXT}",)]
+
+    def test_of_methods(self, items: deltasql.Table) -> None:
+        items.update({"name": f"'{self.TEXT}'"}, where=f"id = 1 AND name <> '{self.TEXT}'")
+        assert items.df(where=f"name = '{self.TEXT}'").count() == 1
+
+    def test_of_stored_expressions(self, sql: Run) -> None:
+        sql(
+            f"CREATE TABLE ns.g (id INT, d TEXT DEFAULT '{self.TEXT}', "
+            f"g TEXT GENERATED ALWAYS AS ('{self.TEXT}') STORED, CHECK (d = '{self.TEXT}'))"
+        )
+        sql("INSERT INTO ns.g (id) VALUES (1)")
+        assert sql("SELECT d, g FROM ns.g") == [(self.TEXT, self.TEXT)]
+
+
+def test_the_dialect_of_spark(sql: Run, items: deltasql.Table) -> None:
+    assert sql("SELECT 5 / 2, arr[0] FROM ns.items WHERE id = 1", dialect="spark") == [(2.5, 10)]
+    sql("UPDATE ns.items SET n = arr[0] WHERE id = 1", dialect="spark")
+    assert sql("SELECT n FROM ns.items WHERE id = 1", dialect="spark") == [(10,)]
+    with pytest.raises(deltasql.UsageError, match="dialect must be one of postgres, spark, got 'mysql'"):
+        sql("SELECT 1", dialect="mysql")
