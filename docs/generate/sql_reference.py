@@ -8,6 +8,16 @@ from pathlib import Path
 
 from deltasql.protocol import schema_ddl
 from deltasql.sql import parse
+from deltasql.sql.postgres import (
+    aggregates,
+    array_functions,
+    casts,
+    number_functions,
+    operator_table,
+    row_functions,
+    text_functions,
+    time_functions,
+)
 
 _TEMPLATE = Path(__file__).with_name("sql.md.template")
 
@@ -51,12 +61,10 @@ REJECTED_TYPES = ("TIME", "TIMETZ", "MONEY", "INTERVAL", "JSON", "JSONB", "SERIA
 REJECTED = {
     "SELECT * FROM shop.orders FOR UPDATE": "nothing: conflicts are detected at the commit",
     "SELECT * INTO shop.copy FROM shop.orders": "`CREATE TABLE … AS SELECT`",
-    "SELECT x FROM unnest(ARRAY[1]) WITH ORDINALITY AS u(x, n)": "`row_number()`",
     "SELECT id FROM shop.orders ORDER BY id FETCH FIRST 3 ROWS WITH TIES": "`rank()`",
-    "SELECT array_agg(id ORDER BY day) FROM shop.orders": "`array_sort(…)`; only `string_agg` takes ORDER BY",
-    "SELECT trunc(amount, 1) FROM shop.orders": "`trunc(amount * 10) / 10`",
-    "SELECT regexp_replace('a', 'b', 'c', 'n')": "flags in the pattern; only `g` and `gi` are supported",
-    "SELECT id FROM shop.orders WHERE (id, day) < (1, current_date)": "`=`, `<>` or `IN`, or compare the columns",
+    "SELECT sqrt(amount) FROM shop.orders": "`sqrt(amount::double precision)`",
+    "SELECT regexp_replace('ab', 'a|ab', 'c')": "a pattern with one way to match, such as `ab?`",
+    "SELECT ARRAY(SELECT id FROM shop.orders)": "`(SELECT array_agg(id ORDER BY id) FROM shop.orders)`",
     "SELECT id FROM shop.orders WHERE id > ANY(SELECT 1)": "`= ANY(query)`, `<> ALL(query)` or an array",
     "INSERT INTO shop.orders (id) VALUES (1) ON CONFLICT DO NOTHING": "`ON CONFLICT (id) DO NOTHING`",
     "UPDATE shop.orders SET amount = 2 RETURNING old.amount": "`RETURNING amount`, the new value",
@@ -81,10 +89,67 @@ def sql_page() -> str:
         "statements": ", ".join(f"`{word}`" for word in parse._KINDS),
         "types": _types(),
         "rejected_types": _listed(REJECTED_TYPES),
+        "functions": _functions(),
+        "operators": _operators(),
+        "casts": _casts(),
         "rejected": _grid("statement", "use instead", rows=[(f"`{sql}`", use) for sql, use in REJECTED.items()]),
     }.items():
         text = text.replace(f"{{{name}}}", value)
     return text
+
+
+def _functions() -> str:
+    """Return the functions of each family with the types of their arguments."""
+    families = {
+        "texts and bytes": text_functions.TEXT_FUNCTIONS,
+        "numbers": number_functions.NUMBER_FUNCTIONS,
+        "dates and times": time_functions.TIME_FUNCTIONS,
+        "arrays": array_functions.ARRAY_FUNCTIONS,
+        "rows": row_functions.ROW_FUNCTIONS,
+        "aggregates": aggregates.AGGREGATES,
+        "windows": aggregates.WINDOWS,
+    }
+    rows = [(family, _by_name(table)) for family, table in families.items()]
+    return _grid("of", "functions", rows=rows)
+
+
+def _by_name(keys: Iterable[str]) -> str:
+    """Return the names of a table's entries, each with the types of its arguments."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for key in keys:
+        name, _, types = key.partition("(")
+        found[name].append(types.removesuffix(")").replace(",", ", "))
+    return ", ".join(f"`{name}({' ǀ '.join(types)})`" for name, types in sorted(found.items()))
+
+
+def _operators() -> str:
+    rows: dict[str, list[str]] = defaultdict(list)
+    for key in operator_table.OPERATORS:
+        symbol, _, types = key.rpartition("(")
+        rows[symbol].append(types.removesuffix(")").replace(",", ", "))
+    compared = [(f"`{_escaped(symbol)}`", "all types but maps and structs") for symbol in operator_table.COMPARISONS]
+    return _grid("operator", "types", rows=[*compared, *((f"`{_escaped(s)}`", "; ".join(t)) for s, t in rows.items())])
+
+
+def _escaped(symbol: str) -> str:
+    return symbol.replace("|", "\\|")
+
+
+def _casts() -> str:
+    rows: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for cast in casts.CASTS:
+        rows[cast.source, cast.context].append(cast.target)
+    order = [casts.IMPLICIT, casts.ASSIGNMENT, casts.EXPLICIT]
+    return _grid(
+        "from",
+        "implicitly",
+        "in an assignment",
+        "by CAST",
+        rows=[
+            (source, *(", ".join(rows.get((source, context), [])) for context in order))
+            for source in dict.fromkeys(cast.source for cast in casts.CASTS)
+        ],
+    )
 
 
 def _types() -> str:

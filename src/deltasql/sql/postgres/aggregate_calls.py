@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from deltasql.sql.postgres.numeric_arithmetic import TooManyDigits
 from deltasql.sql.postgres.pg_types import SqlType
-from deltasql.sql.postgres.templates import Template, Typed, filled
+from deltasql.sql.postgres.templates import Typed, filled, template
 
 Tree = Any
 
@@ -42,7 +42,7 @@ class AggregateCall:
                 after += clause.format(f"{{{len(trees)}}}")
                 trees.append(tree)
         text = text.replace("{d}", "DISTINCT " if self.distinct else "").replace("{after}", after)
-        return Typed(Template(this=text, expressions=trees), result or self.result)
+        return Typed(template(text, trees), result or self.result)
 
     def _conditional(self) -> AggregateCall:
         """Return the call with its condition as part of the first argument, which ignores nulls."""

@@ -307,14 +307,12 @@ _CASTS = {
     "int8": ("float4", "float8", "int2", "int4", "numeric"),
     "float4": ("float8", "int2", "int4", "int8", "numeric"),
     "float8": ("float4", "int2", "int4", "int8", "numeric"),
-    "numeric": ("float4", "float8", "int2", "int4", "int8"),
     "bool": ("int4",),
     "text": ("bool",),
     "date": ("timestamp", "timestamptz"),
-    "timestamp": ("date", "timestamptz"),
     "timestamptz": ("date", "timestamp"),
 }
-"""The functions named as a type, and the types of their arguments."""
+"""The functions named as a type, and the types of their arguments; numeric(…) and timestamp(…) are syntax errors."""
 _OTHER: dict[str, str | Build] = {
     "random()": "rand()",
     "random(int4,int4)": (

@@ -6,6 +6,7 @@ import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar
 
 from sqlglot import exp
@@ -13,6 +14,7 @@ from sqlglot import exp
 from deltasql.sql.postgres.pg_types import SqlType
 
 Tree = Any
+_LAMBDA = re.compile(r"(?:\((\w+), (\w+)\)|(\w+)) ->")
 _HOLE = re.compile(r"\{(\d+|\*)\}")
 _SIMPLE = (exp.Column, exp.Literal, exp.Null, exp.Boolean, exp.Placeholder, exp.Identifier)
 _MOST_NODES = 4
@@ -60,7 +62,20 @@ def filled(text: str, arguments: Sequence[Tree]) -> Tree:
         name = f"__v{next(_numbers)}"
         text = text.replace(f"{{{index}}}", name)
         text = f"element_at(transform(array({{{index}}}), {name} -> {text}), 1)"
-    return Template(this=text, expressions=list(arguments))
+    return template(text, arguments)
+
+
+def template(text: str, arguments: Sequence[Tree]) -> Tree:
+    """Return a template with its arguments as they are; the variables of its lambdas get names that no column has."""
+    return Template(this=_protected(text), expressions=list(arguments))
+
+
+@cache
+def _protected(text: str) -> str:
+    names = {name for found in _LAMBDA.finditer(text) for name in found.groups() if name and not name.startswith("__")}
+    for name in names:
+        text = re.sub(rf"(?<![\w'.]){name}(?![\w'(])", f"__{name}", text)
+    return text
 
 
 def _is_simple(tree: Tree) -> bool:
