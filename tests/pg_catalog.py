@@ -7,7 +7,7 @@ from pathlib import Path
 import psycopg
 
 import deltasql
-from deltasql.sql.postgres import pg_catalog
+from deltasql.sql.catalog import pg_catalog
 
 # Types of arguments that no statement can have.
 _HIDDEN = (

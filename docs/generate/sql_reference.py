@@ -8,7 +8,7 @@ from pathlib import Path
 
 from deltasql.protocol import schema_ddl
 from deltasql.sql import parse
-from deltasql.sql.postgres import (
+from deltasql.sql.functions import (
     aggregates,
     array_functions,
     casts,
@@ -16,8 +16,8 @@ from deltasql.sql.postgres import (
     operator_table,
     row_functions,
     text_functions,
-    time_functions,
 )
+from deltasql.sql.functions.dates import time_functions
 
 _TEMPLATE = Path(__file__).with_name("sql.md.template")
 

@@ -102,7 +102,9 @@ class TestQueries:
         assert sql(query) == [([None, "two", "one"], "one-two")]
 
     def test_json(self, sql: Run) -> None:
-        assert sql("""SELECT j ->> 'a', j -> 'b' ->> 0 FROM (VALUES ('{"a": "x", "b": [7]}')) AS t(j)""") == [("x", "7")]
+        assert sql("""SELECT j ->> 'a', j -> 'b' ->> 0 FROM (VALUES ('{"a": "x", "b": [7]}')) AS t(j)""") == [
+            ("x", "7")
+        ]
 
 
 class TestStatements:
@@ -142,7 +144,7 @@ class TestStatements:
 
     @pytest.mark.parametrize("by", ["HASH (id)", "RANGE (id)"])
     def test_other_partitions_are_rejected(self, sql: Run, by: str) -> None:
-        with pytest.raises(deltasql.ValidationError, match=rf"PARTITION BY {by.split()[0]} is not supported"):
+        with pytest.raises(deltasql.ValidationError, match=rf"PARTITION BY {by.split(maxsplit=1)[0]} is not supported"):
             sql(f"CREATE TABLE ns.p (id INT) PARTITION BY {by}")
 
 

@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import deltasql
-from deltasql.sql.postgres.pg_catalog import Overload, catalog
+from deltasql.sql.catalog.pg_catalog import Overload, catalog
 from tests.effort import LONG, rounds
 from tests.sql_values import CONSTANTS, VALUES, literal, same
 
@@ -194,10 +194,10 @@ def _shown(counts: Counter[tuple[str, str]]) -> str:
 def test_the_catalog_is_that_of_the_server(lake: deltasql.Lake) -> None:
     from importlib import resources
 
-    from deltasql.sql.postgres import pg_catalog
+    from deltasql.sql.catalog import pg_catalog
     from tests.pg_catalog import catalog_text
 
-    stored = (resources.files("deltasql.sql.postgres") / pg_catalog.FILE).read_text()
+    stored = (resources.files("deltasql.sql.catalog") / pg_catalog.FILE).read_text()
     assert stored == catalog_text(lake.dsn), "write it again: python -m tests.pg_catalog"
 
 

@@ -114,7 +114,9 @@ def _columns(schema: Tree, definer: Definer) -> tuple[list[Json], dict[str, str]
     parsed = definer.parsed
     columns: list[Json] = []
     constraints: dict[str, str] = {}
-    definer.columns += columns_of_fields([_plain(item, parsed) for item in schema.expressions if isinstance(item, exp.ColumnDef)])
+    definer.columns += columns_of_fields(
+        [_plain(item, parsed) for item in schema.expressions if isinstance(item, exp.ColumnDef)]
+    )
     for item in schema.expressions:
         match item:
             case exp.ColumnDef():

@@ -8,12 +8,12 @@ from typing import Any, Protocol
 
 from sqlglot import exp
 
-from deltasql.sql.postgres.binder import Binder
-from deltasql.sql.postgres.casts import ASSIGNMENT, cast, castable
-from deltasql.sql.postgres.pg_types import OPAQUE, UNKNOWN, SqlType, of_spark
-from deltasql.sql.postgres.query_binder import QueryBinder, output_name
-from deltasql.sql.postgres.scopes import Column, Scope, Source
-from deltasql.sql.postgres.templates import Typed
+from deltasql.sql.binding.binder import Binder
+from deltasql.sql.binding.query_binder import QueryBinder, output_name
+from deltasql.sql.binding.scopes import Column, Scope, Source
+from deltasql.sql.catalog.pg_types import OPAQUE, UNKNOWN, SqlType, of_spark
+from deltasql.sql.functions.casts import ASSIGNMENT, cast, castable
+from deltasql.sql.functions.templates import Typed
 
 Tree = Any
 
@@ -87,9 +87,7 @@ class PostgresMeaning:
     def _check(self, given: SqlType, target: Column, at: Tree) -> None:
         if given.name in OPAQUE or target.type.name in OPAQUE or castable(given, target.type, ASSIGNMENT):
             return
-        raise self.binder.rejected(
-            f"column {target.name!r} is {target.type}, and its value is {given}: add a cast", at
-        )
+        raise self.binder.rejected(f"column {target.name!r} is {target.type}, and its value is {given}: add a cast", at)
 
     def condition(self, tree: Tree, scope: Scope) -> Tree:
         """Return a condition."""

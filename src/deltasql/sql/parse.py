@@ -69,9 +69,7 @@ class Parsed:
         return str(holder.this.sql(dialect=DIALECTS[self.dialect]))
 
 
-def parse(
-    text: str, params: Sequence[Any] | Mapping[str, Any] | None = None, dialect: str = "postgres"
-) -> Parsed:
+def parse(text: str, params: Sequence[Any] | Mapping[str, Any] | None = None, dialect: str = "postgres") -> Parsed:
     """Parse one statement. Parameters are `$1`, `?` or `%s` with a list, `:name` or `%(name)s` with a mapping."""
     if dialect not in DIALECTS:
         raise UsageError(f"dialect must be one of {', '.join(DIALECTS)}, got {dialect!r}", value=dialect)

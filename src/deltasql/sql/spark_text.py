@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from sqlglot import ErrorLevel, exp
 from sqlglot.generators.spark import SparkGenerator
 
-from deltasql.sql.postgres.templates import SparkText, Template, rendered
+from deltasql.sql.functions.templates import SparkText, Template, rendered
 
 Tree = Any
 
@@ -32,7 +32,12 @@ class _Generator(SparkGenerator):
 
     EXPRESSIONS_WITHOUT_NESTED_CTES: ClassVar[set[type[exp.Expr]]] = set()
     TYPE_MAPPING: ClassVar[Any] = {**SparkGenerator.TYPE_MAPPING, exp.DataType.Type.TIMESTAMPTZ: "TIMESTAMP_LTZ"}
-    TRANSFORMS: ClassVar[Any] = {**SparkGenerator.TRANSFORMS, exp.WithinGroup: _percentile, Template: rendered, SparkText: lambda _, text: text.this}
+    TRANSFORMS: ClassVar[Any] = {
+        **SparkGenerator.TRANSFORMS,
+        exp.WithinGroup: _percentile,
+        Template: rendered,
+        SparkText: lambda _, text: text.this,
+    }
 
     def values_sql(self, expression: exp.Values, values_as_table: bool = True) -> str:
         """Render VALUES with lambdas, which Spark does not allow there, as SELECT … UNION ALL SELECT …."""

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from deltasql.sql.dml.statement_target import StatementTarget, default_of, is_default, is_generated
+from deltasql.sql.functions.templates import SparkText
 from deltasql.sql.parse import Tree
-from deltasql.sql.postgres.templates import SparkText
 
 _VOLATILE = {"rand", "randn", "random", "shuffle", "uuid", "gen_random_uuid", "monotonically_increasing_id"}
 """Functions that Spark rejects in VALUES."""

@@ -29,6 +29,7 @@ from deltasql.expressions.conjuncts import is_own, own_part
 from deltasql.operations.change_builders import merge_parameters
 from deltasql.operations.dml import Change, history_parameters
 from deltasql.protocol.constraints import quoted
+from deltasql.sql.catalog.pg_types import TEXT
 from deltasql.sql.dml.assignments import assignments, inserted_values
 from deltasql.sql.dml.column_scopes import Scope, column_of, is_inside_query, qualify, qualify_merged
 from deltasql.sql.dml.returning import Returning
@@ -38,7 +39,6 @@ from deltasql.sql.meaning import Scope as TypedScope
 from deltasql.sql.meaning import Source as TypedSource
 from deltasql.sql.parameters import constant
 from deltasql.sql.parse import Parsed, Tree
-from deltasql.sql.postgres.pg_types import TEXT
 from deltasql.sql.relations import Relations
 from deltasql.sql.spark_text import spark_sql
 
@@ -156,10 +156,14 @@ class RowStatement:
             return TypedScope([own, action])
         types = {column.name.lower(): column.type for column in columns_of_frame(source.rows)}
         if len(source.columns) == 1:
-            given = {alias: [Column(name, types[name.lower()]) for name in names] for alias, names in source.columns.items()}
+            given = {
+                alias: [Column(name, types[name.lower()]) for name in names] for alias, names in source.columns.items()
+            }
         else:  # the frame has the columns of all aliases one after the other
             left = iter(columns_of_frame(source.rows))
-            given = {alias: [Column(name, next(left).type) for name in names] for alias, names in source.columns.items()}
+            given = {
+                alias: [Column(name, next(left).type) for name in names] for alias, names in source.columns.items()
+            }
         return TypedScope([own, *(TypedSource(alias, columns) for alias, columns in given.items()), action])
 
     # --- Clauses

@@ -11,8 +11,8 @@ from deltasql.errors import unknown_column
 from deltasql.operations.write import fields_of
 from deltasql.protocol.schema_fit import DEFAULT, GENERATED
 from deltasql.protocol.table_changes import TableState
+from deltasql.sql.functions.templates import SparkText
 from deltasql.sql.parse import Parsed, Tree
-from deltasql.sql.postgres.templates import SparkText
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,10 @@ class StructChange:
         for one in self.type["fields"]:
             given = self.values.get(one["name"])
             value = given.tree() if isinstance(given, StructChange) else given
-            parts += [exp.Literal.string(one["name"]), self._field(one["name"]) if value is None else _typed(value, one)]
+            parts += [
+                exp.Literal.string(one["name"]),
+                self._field(one["name"]) if value is None else _typed(value, one),
+            ]
         return exp.Anonymous(this="named_struct", expressions=parts)
 
 

@@ -1,0 +1,1 @@
+"""Functions of dates, times, time zones and intervals."""

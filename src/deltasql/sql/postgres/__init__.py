@@ -1,1 +1,0 @@
-"""PostgreSQL's meaning of expressions, in Spark SQL: types, casts, operators, functions, and the binder of names."""
