@@ -14,7 +14,7 @@ from deltasql.errors import UnsupportedFeature, ValidationError, text_position, 
 from deltasql.operations.create import TableSpec
 from deltasql.protocol.schema import Json, schema_string, struct_type
 from deltasql.protocol.schema_fit import parse_struct
-from deltasql.sql.meaning import Column, Meaning, Scope, Source, columns_of_fields
+from deltasql.sql.meaning import Meaning, Scope, ScopeTable, TypedColumn, columns_of_fields
 from deltasql.sql.parse import Parsed, Tree
 from deltasql.sql.positions import start_of
 from deltasql.sql.relations import table_name
@@ -91,23 +91,23 @@ class Definer:
 
     parsed: Parsed
     meaning: Meaning
-    columns: list[Column] = field(default_factory=list)
+    columns: list[TypedColumn] = field(default_factory=list)
     """The columns that expressions may name."""
 
     def condition(self, tree: Tree) -> str:
         """Return the condition of a CHECK."""
         return spark_sql(self.meaning.condition(tree, self._scope()))
 
-    def default(self, tree: Tree, column: Column) -> Tree:
+    def default(self, tree: Tree, column: TypedColumn) -> Tree:
         """Return the default of a column."""
         return self.meaning.assigned(tree, Scope(), column)
 
-    def generated(self, tree: Tree, column: Column) -> Tree:
+    def generated(self, tree: Tree, column: TypedColumn) -> Tree:
         """Return the expression of a generated column."""
         return self.meaning.assigned(tree, self._scope(), column)
 
     def _scope(self) -> Scope:
-        return Scope([Source("", self.columns)])
+        return Scope([ScopeTable("", self.columns)])
 
 
 def _columns(schema: Tree, definer: Definer) -> tuple[list[Json], dict[str, str]]:
@@ -164,7 +164,7 @@ def _column(column: Tree, constraints: dict[str, str], definer: Definer) -> Json
     return _field_of(plain, column, parsed)
 
 
-def _stored(constraint: Tree, column: Column, definer: Definer) -> Tree:
+def _stored(constraint: Tree, column: TypedColumn, definer: Definer) -> Tree:
     """Return a constraint of a column with its expression in Spark SQL."""
     kind = constraint.kind
     copy = constraint.copy()
@@ -264,7 +264,7 @@ def _text(value: Tree, item: Tree, parsed: Parsed) -> str:
     )
 
 
-def alteration(parsed: Parsed, meaning: Meaning, columns: Sequence[Column]) -> Alteration:
+def alteration(parsed: Parsed, meaning: Meaning, columns: Sequence[TypedColumn]) -> Alteration:
     """Return the changes of an ALTER TABLE with these columns."""
     if parsed.tree.args.get("kind", "").upper() != "TABLE":
         raise parsed.rejected("only ALTER TABLE is supported")

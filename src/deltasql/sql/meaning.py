@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from deltasql.sql.binding.binder import Binder
 from deltasql.sql.binding.query_binder import QueryBinder, output_name
-from deltasql.sql.binding.scopes import Column, Scope, Source
+from deltasql.sql.binding.scopes import Scope, ScopeTable, TypedColumn
 from deltasql.sql.catalog.pg_types import OPAQUE, UNKNOWN, SqlType, of_spark
 from deltasql.sql.functions.casts import ASSIGNMENT, cast, castable
 from deltasql.sql.functions.templates import Typed
@@ -21,7 +21,7 @@ Tree = Any
 class Meaning(Protocol):
     """Gives trees the meaning of a dialect, in Spark SQL."""
 
-    def query(self, tree: Tree, targets: Sequence[Column] = ()) -> Tree:
+    def query(self, tree: Tree, targets: Sequence[TypedColumn] = ()) -> Tree:
         """Return a query; its columns are for these columns of a table, if there are any."""
 
     def condition(self, tree: Tree, scope: Scope) -> Tree:
@@ -30,26 +30,26 @@ class Meaning(Protocol):
     def value(self, tree: Tree, scope: Scope) -> Tree:
         """Return an expression."""
 
-    def assigned(self, tree: Tree, scope: Scope, target: Column) -> Tree:
+    def assigned(self, tree: Tree, scope: Scope, target: TypedColumn) -> Tree:
         """Return an expression as a value of a column."""
 
 
 class SparkMeaning:
     """Spark's meaning: trees stay as they are."""
 
-    def query(self, tree: Tree, targets: Sequence[Column] = ()) -> Tree:
+    def query(self, tree: Tree, targets: Sequence[TypedColumn] = ()) -> Tree:  # noqa: ARG002
         """Return the tree."""
         return tree
 
-    def condition(self, tree: Tree, scope: Scope) -> Tree:
+    def condition(self, tree: Tree, scope: Scope) -> Tree:  # noqa: ARG002
         """Return the tree."""
         return tree
 
-    def value(self, tree: Tree, scope: Scope) -> Tree:
+    def value(self, tree: Tree, scope: Scope) -> Tree:  # noqa: ARG002
         """Return the tree."""
         return tree
 
-    def assigned(self, tree: Tree, scope: Scope, target: Column) -> Tree:
+    def assigned(self, tree: Tree, scope: Scope, target: TypedColumn) -> Tree:  # noqa: ARG002
         """Return the tree."""
         return tree
 
@@ -62,7 +62,7 @@ class PostgresMeaning:
     values: dict[str, Any]
     type_of: Callable[[str], Any]
     """Returns the type of an expression in Spark SQL, or None if it has none."""
-    columns: Callable[[Tree], Sequence[Column]]
+    columns: Callable[[Tree], Sequence[TypedColumn]]
     """Returns the columns of a table."""
     queries: QueryBinder = field(init=False)
 
@@ -74,7 +74,7 @@ class PostgresMeaning:
         """The binder of expressions."""
         return self.queries.binder
 
-    def query(self, tree: Tree, targets: Sequence[Column] = ()) -> Tree:
+    def query(self, tree: Tree, targets: Sequence[TypedColumn] = ()) -> Tree:
         """Return a query, with its columns cast to those of a table."""
         found = self.queries.query(tree, targets=targets)
         pairs = list(zip(found, targets, strict=False))
@@ -84,7 +84,7 @@ class PostgresMeaning:
             return tree
         return _with_casts(tree, found, targets)
 
-    def _check(self, given: SqlType, target: Column, at: Tree) -> None:
+    def _check(self, given: SqlType, target: TypedColumn, at: Tree) -> None:
         if given.name in OPAQUE or target.type.name in OPAQUE or castable(given, target.type, ASSIGNMENT):
             return
         raise self.binder.rejected(f"column {target.name!r} is {target.type}, and its value is {given}: add a cast", at)
@@ -97,7 +97,7 @@ class PostgresMeaning:
         """Return an expression."""
         return self.binder.typed(self.binder.expression(tree, scope), tree).tree
 
-    def assigned(self, tree: Tree, scope: Scope, target: Column) -> Tree:
+    def assigned(self, tree: Tree, scope: Scope, target: TypedColumn) -> Tree:
         """Return an expression as a value of a column."""
         value = self.binder.expression(tree, scope)
         if value.type == UNKNOWN:
@@ -108,7 +108,7 @@ class PostgresMeaning:
         return value.tree if target.type.name in OPAQUE or value.type.name in OPAQUE else cast(value, target.type).tree
 
 
-def _with_casts(tree: Tree, found: Sequence[Column], targets: Sequence[Column]) -> Tree:
+def _with_casts(tree: Tree, found: Sequence[TypedColumn], targets: Sequence[TypedColumn]) -> Tree:
     """Return the rows of a query with its columns cast to those of a table."""
     names = [f"c{number}" for number in range(len(found))]
     alias = exp.TableAlias(
@@ -123,14 +123,14 @@ def _with_casts(tree: Tree, found: Sequence[Column], targets: Sequence[Column]) 
     return exp.select(*items).from_(exp.Subquery(this=tree, alias=alias))
 
 
-def columns_of_fields(fields: Sequence[Mapping[str, Any]]) -> list[Column]:
+def columns_of_fields(fields: Sequence[Mapping[str, Any]]) -> list[TypedColumn]:
     """Return the columns of a schema's fields."""
-    return [Column(one["name"], of_spark(one["type"])) for one in fields]
+    return [TypedColumn(one["name"], of_spark(one["type"])) for one in fields]
 
 
-def columns_of_frame(frame: Any) -> list[Column]:
+def columns_of_frame(frame: Any) -> list[TypedColumn]:
     """Return the columns of a Spark frame."""
     return columns_of_fields(frame.schema.jsonValue()["fields"])
 
 
-__all__ = ["Column", "Meaning", "PostgresMeaning", "Scope", "Source", "SparkMeaning", "output_name"]
+__all__ = ["Meaning", "PostgresMeaning", "Scope", "ScopeTable", "SparkMeaning", "TypedColumn", "output_name"]

@@ -14,7 +14,7 @@ from sqlglot import exp
 from deltasql.engines.spark.sql_text import verbatim
 from deltasql.errors import TableNotFound, UsageError
 from deltasql.protocol.table_changes import TableState
-from deltasql.sql.meaning import Column, Meaning, Scope, SparkMeaning, columns_of_frame
+from deltasql.sql.meaning import Meaning, Scope, SparkMeaning, TypedColumn, columns_of_frame
 from deltasql.sql.parameters import PARAMETER, literal
 from deltasql.sql.parse import Tree
 from deltasql.sql.spark_text import spark_sql
@@ -67,12 +67,12 @@ class Relations:
         """Return an expression in Spark SQL, with literals as parameters."""
         return self._bound(spark_sql(tree))
 
-    def query(self, tree: Tree, targets: Sequence[Column] = ()) -> str:
+    def query(self, tree: Tree, targets: Sequence[TypedColumn] = ()) -> str:
         """Return a query in Spark SQL; its rows are for these columns of a table, if there are any."""
         self.resolve(tree)
         return spark_sql(self.meaning.query(tree, targets))
 
-    def columns(self, table: Tree) -> list[Column]:
+    def columns(self, table: Tree) -> list[TypedColumn]:
         """Return the columns of a table or of a function of Spark."""
         frame = self.frames.get(table.name) if isinstance(table.this, exp.Identifier) else None
         if frame is None:

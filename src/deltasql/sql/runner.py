@@ -18,7 +18,7 @@ from deltasql.sql.copy import copied_rows
 from deltasql.sql.dml.inserts import InsertStatement
 from deltasql.sql.dml.row_statements import RowStatement
 from deltasql.sql.dml.statement_target import target_of
-from deltasql.sql.meaning import Column, Meaning, PostgresMeaning
+from deltasql.sql.meaning import Meaning, PostgresMeaning, TypedColumn
 from deltasql.sql.parse import Parsed, Tree
 from deltasql.sql.positions import start_of
 from deltasql.sql.relations import Relations, table_name
@@ -160,7 +160,7 @@ class Runner:
             raise self._rejected(f"names {len(aliases)} columns of {cte.alias}, which returns {len(names)}", cte)
         return frame.toDF(*aliases, *names[len(aliases) :]) if aliases else frame
 
-    def _query(self, tree: Tree, targets: Sequence[Column] = ()) -> Any:
+    def _query(self, tree: Tree, targets: Sequence[TypedColumn] = ()) -> Any:
         return self.relations.run(self.relations.query(tree, targets))
 
     # --- Rows

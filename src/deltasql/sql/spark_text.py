@@ -40,8 +40,9 @@ class _Generator(SparkGenerator):
     }
 
     def values_sql(self, expression: exp.Values, values_as_table: bool = True) -> str:
-        """Render VALUES with lambdas, which Spark does not allow there, as SELECT … UNION ALL SELECT …."""
-        if not any("->" in template.text_with_holes for template in expression.find_all(Template)):
+        """Render VALUES with lambdas or errors, which Spark does not allow there, as SELECT … UNION ALL SELECT …."""
+        texts = [template.text_with_holes for template in expression.find_all(Template)]
+        if not any("->" in text or "raise_error" in text for text in texts):
             return super().values_sql(expression, values_as_table)
         alias = expression.args["alias"]
         names = [column.name for column in alias.columns]

@@ -249,9 +249,8 @@ class Binder:
         if isinstance(tree.this, exp.Array) and not tree.this.expressions and target.name == "array":
             return Typed(filled(f"CAST(array() AS {target.ddl})", []), target)
         if isinstance(tree.this, exp.Array) and target.name == "array":
-            items = [
-                self.coerced(self.expression(i, scope), target.element, i, EXPLICIT) for i in tree.this.expressions
-            ]
+            given = [(self.expression(item, scope), item) for item in tree.this.expressions]
+            items = [self.coerced(value, target.element, item, EXPLICIT) for value, item in given]
             return Typed(filled("array({*})", [item.tree for item in items]), array_of(items[0].type))
         value = self.expression(tree.this, scope)
         if value.type != UNKNOWN and not castable(value.type, target, EXPLICIT):
@@ -293,29 +292,22 @@ class Binder:
 
 
 def _type_of(value: Any) -> SqlType:
-    match value:
-        case None | str():
-            return UNKNOWN
-        case bool():
-            return BOOL
-        case int():
-            return INT4 if -(2**31) <= value < 2**31 else INT8 if -(2**63) <= value < 2**63 else numeric(38, 0)
-        case float():
-            return FLOAT8
-        case Decimal():
-            _, digits, exponent = value.as_tuple()
-            scale = max(0, -int(exponent))
-            return numeric(max(len(digits) + max(0, int(exponent)), scale), scale)
-        case bytes():
-            return BYTEA
-        case dt.datetime():
-            return TIMESTAMP if value.tzinfo is None else TIMESTAMPTZ
-        case dt.date():
-            return DATE
-        case list() | tuple():
-            types = {_type_of(item) for item in value if item is not None} or {UNKNOWN}
-            return array_of(common_type(list(types)) or TEXT)
-    return UNKNOWN
+    """Return the type of a parameter's value."""
+    if isinstance(value, list | tuple):
+        types = {_type_of(item) for item in value if item is not None} or {UNKNOWN}
+        return array_of(common_type(list(types)) or TEXT)
+    if isinstance(value, dt.datetime):
+        return TIMESTAMP if value.tzinfo is None else TIMESTAMPTZ
+    if isinstance(value, int) and not isinstance(value, bool):
+        return INT4 if -(2**31) <= value < 2**31 else INT8 if -(2**63) <= value < 2**63 else numeric(38, 0)
+    if isinstance(value, Decimal):
+        _, digits, exponent = value.as_tuple()
+        scale = max(0, -int(exponent))
+        return numeric(max(len(digits) + max(0, int(exponent)), scale), scale)
+    return _PLAIN_TYPES.get(type(value), UNKNOWN)
+
+
+_PLAIN_TYPES = {bool: BOOL, float: FLOAT8, bytes: BYTEA, dt.date: DATE}
 
 
 def _shown(tree: Tree) -> str:

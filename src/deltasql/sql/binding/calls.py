@@ -151,7 +151,7 @@ def spark_call(binder: Binder, name: str, arguments: Sequence[Tree], scope: Scop
     first: list[Typed] = []
     for argument in arguments:
         if isinstance(argument, exp.Lambda):
-            first.append(_lambda(binder, name, argument, first, scope, at))
+            first.append(_lambda(binder, name, argument, first, scope))
         elif isinstance(argument, exp.Distinct | exp.Order | exp.Star):
             raise binder.rejected(f"{name} is a function of Spark: its arguments are expressions", at)
         elif isinstance(argument, exp.Alias):  # struct(1 AS a)
@@ -164,11 +164,11 @@ def spark_call(binder: Binder, name: str, arguments: Sequence[Tree], scope: Scop
     return Typed(tree, _spark_type(binder, name, first))
 
 
-def _lambda(binder: Binder, name: str, tree: Tree, before: Sequence[Typed], scope: Scope, at: Tree) -> Typed:
+def _lambda(binder: Binder, name: str, tree: Tree, before: Sequence[Typed], scope: Scope) -> Typed:
     names = [variable.name for variable in tree.expressions]
     kinds = _LAMBDAS.get(name.lower())
     if kinds is None or len(names) > len(kinds):
-        raise binder.rejected(f"{name} does not take a lambda of {len(names)} arguments", at)
+        raise binder.rejected(f"{name} does not take a lambda of {len(names)} arguments", tree)
     types = {one.lower(): _variable(kind, before) for one, kind in zip(names, kinds, strict=False)}
     body = binder.expression(tree.this, scope.with_variables(types))
     return Typed(exp.Lambda(this=body.tree, expressions=[v.copy() for v in tree.expressions]), body.type)

@@ -7,10 +7,10 @@ from typing import Any
 
 from sqlglot import exp
 
-from deltasql.sql.binding import operators as _operators  # noqa: F401 (registers its handlers
+from deltasql.sql.binding import conditions as _conditions  # noqa: F401 (registers its handlers
 from deltasql.sql.binding.binder import Binder, Session
 from deltasql.sql.binding.row_sources import returns_rows, rows_of, source_of
-from deltasql.sql.binding.scopes import Column, Scope, Source
+from deltasql.sql.binding.scopes import Scope, ScopeTable, TypedColumn
 from deltasql.sql.binding.select_rewrites import distinct_on, spread
 from deltasql.sql.binding.syntax_calls import ordered
 from deltasql.sql.catalog.common_types import common_type
@@ -19,7 +19,7 @@ from deltasql.sql.functions.casts import ASSIGNMENT
 from deltasql.sql.functions.templates import Typed
 
 Tree = Any
-Columns = Callable[[Tree], Sequence[Column]]
+Columns = Callable[[Tree], Sequence[TypedColumn]]
 """Returns the columns of a table."""
 
 
@@ -34,7 +34,7 @@ class QueryBinder:
         """Bind a subquery in place and return the types of its columns."""
         return [column.type for column in self.query(tree, outer)]
 
-    def query(self, tree: Tree, outer: Scope | None = None, targets: Sequence[Column] = ()) -> list[Column]:
+    def query(self, tree: Tree, outer: Scope | None = None, targets: Sequence[TypedColumn] = ()) -> list[TypedColumn]:
         """Bind a query in place and return its columns.
 
         Args:
@@ -49,7 +49,7 @@ class QueryBinder:
         match tree:
             case exp.Subquery():
                 found = self.query(tree.this, scope, targets)
-                self._order(tree, scope.with_sources([Source("", found)]), found)
+                self._order(tree, scope.with_sources([ScopeTable("", found)]), found)
                 return found
             case exp.Select():
                 return self._select(tree, scope, targets)
@@ -73,7 +73,7 @@ class QueryBinder:
     # --- Tables
 
     def _sources(self, tree: Tree, scope: Scope) -> Scope:
-        sources: list[Source] = []
+        sources: list[ScopeTable] = []
         start = tree.args.get("from_")
         tables = [start.this] if start is not None else []
         for table in tables:
@@ -84,53 +84,53 @@ class QueryBinder:
             sources.append(self._source(lateral, scope.with_sources(sources)))
         return scope.with_sources(sources)
 
-    def _with_joins(self, table: Tree, scope: Scope, before: Sequence[Source]) -> list[Source]:
+    def _with_joins(self, table: Tree, scope: Scope, before: Sequence[ScopeTable]) -> list[ScopeTable]:
         sources = [self._source(table, scope.with_sources(before))]
         for join in table.args.get("joins") or ():
             sources += self._join(join, scope, [*before, *sources])
         return sources
 
-    def _join(self, join: Tree, scope: Scope, before: Sequence[Source]) -> list[Source]:
+    def _join(self, join: Tree, scope: Scope, before: Sequence[ScopeTable]) -> list[ScopeTable]:
         found = self._with_joins(join.this, scope, before)
         using = {item.name.lower() for item in join.args.get("using") or ()}
         if str(join.args.get("method") or "").upper() == "NATURAL":
             left = {column.name.lower() for source in before for column in source.columns}
             using = {column.name.lower() for source in found for column in source.columns} & left
-        found = [Source(source.name, source.columns, frozenset(using)) for source in found]
+        found = [ScopeTable(source.name, source.columns, frozenset(using)) for source in found]
         if join.args.get("on") is not None:
             join.set("on", self.binder.condition(join.args["on"], scope.with_sources([*before, *found])))
         return found
 
-    def _source(self, tree: Tree, scope: Scope) -> Source:
+    def _source(self, tree: Tree, scope: Scope) -> ScopeTable:
         alias = tree.args.get("alias")
         name = tree.alias_or_name
         names = [column.name for column in alias.columns] if alias is not None else []
         match tree:
             case exp.Subquery() | exp.Values():
-                return Source(name, _renamed(self.query(tree, scope), names))
+                return ScopeTable(name, _renamed(self.query(tree, scope), names))
             case exp.Table(this=exp.Identifier()):
                 known = scope.queries.get(tree.name.lower()) if not tree.args.get("db") else None
                 columns = known if known is not None else self._columns(tree)
-                return Source(name, _renamed(columns, names))
+                return ScopeTable(name, _renamed(columns, names))
             case exp.Lateral() if isinstance(tree.this, exp.Subquery):
-                return Source(name, _renamed(self.query(tree.this, scope), names))
+                return ScopeTable(name, _renamed(self.query(tree.this, scope), names))
         return self._function(tree, scope, names)
 
-    def _function(self, tree: Tree, scope: Scope, names: Sequence[str]) -> Source:
+    def _function(self, tree: Tree, scope: Scope, names: Sequence[str]) -> ScopeTable:
         """Bind a function that returns rows."""
         alias = tree.alias or (tree.this.name if isinstance(tree.this, exp.Anonymous) else "unnest")
         columns = source_of(self.binder, tree, scope, names)
-        return Source(alias, columns if columns is not None else _renamed(self._columns(tree), names))
+        return ScopeTable(alias, columns if columns is not None else _renamed(self._columns(tree), names))
 
     # --- SELECT
 
-    def _select(self, tree: Tree, scope: Scope, targets: Sequence[Column]) -> list[Column]:
+    def _select(self, tree: Tree, scope: Scope, targets: Sequence[TypedColumn]) -> list[TypedColumn]:
         scope = self._sources(tree, scope)
         binder = self.binder
         if tree.args.get("where") is not None:
             tree.args["where"].set("this", binder.condition(tree.args["where"].this, scope))
         written = self._expanded(tree, scope)
-        columns: list[Column] = []
+        columns: list[TypedColumn] = []
         items: list[Tree] = []
         arrays: list[Typed | None] = []
         for item in written:
@@ -177,7 +177,7 @@ class QueryBinder:
             if isinstance(item, exp.Column) or column.name.lower() not in source.merged
         ]
 
-    def _spread(self, tree: Tree, items: list[Tree], arrays: list[Typed | None], columns: list[Column]) -> None:
+    def _spread(self, tree: Tree, items: list[Tree], arrays: list[Typed | None], columns: list[TypedColumn]) -> None:
         spread(tree, items, arrays, columns)
         names = {column.name.lower() for column in columns}
         order = tree.args.get("order")
@@ -188,7 +188,7 @@ class QueryBinder:
                     "beside a function that returns rows, ORDER BY names columns of the result", key
                 )
 
-    def _distinct_on(self, tree: Tree, scope: Scope, written: list[Tree], columns: list[Column], on: Tree) -> None:
+    def _distinct_on(self, tree: Tree, scope: Scope, written: list[Tree], columns: list[TypedColumn], on: Tree) -> None:
         order = tree.args.get("order")
         sort = list(order.expressions) if order is not None else []
 
@@ -213,7 +213,9 @@ class QueryBinder:
             raise self.binder.rejected("SELECT DISTINCT ON expressions must be the first of ORDER BY", on)
         distinct_on(tree, tree.expressions, columns, keys, sort)
 
-    def _item(self, item: Tree, scope: Scope, target: Column | None) -> tuple[Tree, list[Column], Typed | None]:
+    def _item(
+        self, item: Tree, scope: Scope, target: TypedColumn | None
+    ) -> tuple[Tree, list[TypedColumn], Typed | None]:
         """Return an item of SELECT with its column, and the array of a function that returns rows."""
         if item.is_star:
             return item, self._star(item, scope), None
@@ -221,17 +223,17 @@ class QueryBinder:
         name = item.alias if isinstance(item, exp.Alias) else output_name(inner)
         if returns_rows(inner):
             array = rows_of(self.binder, inner.name.lower(), inner.expressions, scope, inner)
-            return item, [Column(name, array.type.element)], array
+            return item, [TypedColumn(name, array.type.element)], array
         value = self.binder.expression(inner, scope)
         wanted = target.type if target is not None and target.type.name not in OPAQUE else TEXT
         value = self.binder.coerced(value, wanted, inner) if value.type == UNKNOWN else value
         if isinstance(value.tree, exp.Column) and not isinstance(item, exp.Alias):
-            return value.tree, [Column(name, value.type)], None
+            return value.tree, [TypedColumn(name, value.type)], None
         quoted = isinstance(item, exp.Alias) and item.args["alias"].quoted
         alias = exp.to_identifier(name, quoted=quoted or not name.isidentifier())
-        return exp.Alias(this=value.tree, alias=alias), [Column(name, value.type)], None
+        return exp.Alias(this=value.tree, alias=alias), [TypedColumn(name, value.type)], None
 
-    def _star(self, item: Tree, scope: Scope) -> list[Column]:
+    def _star(self, item: Tree, scope: Scope) -> list[TypedColumn]:
         if isinstance(item, exp.Column):
             source = scope.source(item.text("table"))
             if source is None:
@@ -272,8 +274,8 @@ class QueryBinder:
         for key in order.expressions if order is not None else ():
             key.replace(ordered(self.binder, key, scope))
 
-    def _order(self, tree: Tree, scope: Scope, columns: Sequence[Column]) -> None:
-        """Bind ORDER BY, LIMIT and OFFSET. A name alone is that of a result column; expressions are of input columns."""
+    def _order(self, tree: Tree, scope: Scope, columns: Sequence[TypedColumn]) -> None:
+        """Bind ORDER BY, LIMIT and OFFSET. A name alone is a result column; expressions have input columns."""
         order = tree.args.get("order")
         names = {column.name.lower() for column in columns}
         for key in order.expressions if order is not None else ():
@@ -291,7 +293,7 @@ class QueryBinder:
 
     # --- VALUES and set operations
 
-    def _values(self, tree: Tree, scope: Scope, targets: Sequence[Column] = ()) -> list[Column]:
+    def _values(self, tree: Tree, scope: Scope, targets: Sequence[TypedColumn] = ()) -> list[TypedColumn]:
         rows = [list(row.expressions) if isinstance(row, exp.Tuple) else [row] for row in tree.expressions]
         if len({len(row) for row in rows}) > 1:
             raise self.binder.rejected("VALUES lists must all be the same length", tree)
@@ -306,12 +308,12 @@ class QueryBinder:
             values = self.binder.unified(given, ats, "VALUES")
             for row, value in zip(bound, values, strict=True):
                 row[index] = value
-            columns.append(Column(f"column{index + 1}", values[0].type))
+            columns.append(TypedColumn(f"column{index + 1}", values[0].type))
         tree.set("expressions", [exp.Tuple(expressions=[value.tree for value in row]) for row in bound])
         _name_columns(tree, columns)
         return columns
 
-    def _set_operation(self, tree: Tree, scope: Scope, targets: Sequence[Column]) -> list[Column]:
+    def _set_operation(self, tree: Tree, scope: Scope, targets: Sequence[TypedColumn]) -> list[TypedColumn]:
         left, right = (self.query(part, scope, targets) for part in (tree.this, tree.expression))
         name = type(tree).__name__.upper()
         if len(left) != len(right):
@@ -321,12 +323,12 @@ class QueryBinder:
             type_ = common_type([one.type, other.type])
             if type_ is None:
                 raise self.binder.rejected(f"{name} types {one.type} and {other.type} cannot be matched", tree)
-            columns.append(Column(one.name, type_))
-        self._order(tree, scope.with_sources([Source("", columns)]), columns)
+            columns.append(TypedColumn(one.name, type_))
+        self._order(tree, scope.with_sources([ScopeTable("", columns)]), columns)
         return columns
 
 
-def _name_columns(values: Tree, columns: Sequence[Column]) -> None:
+def _name_columns(values: Tree, columns: Sequence[TypedColumn]) -> None:
     """Name the columns of VALUES as PostgreSQL does, unless they have names."""
     alias = values.args.get("alias") or exp.TableAlias(this=exp.to_identifier("values", quoted=True))
     if not alias.columns and not any(values.args.get(part) for part in ("order", "limit", "offset")):
@@ -343,43 +345,42 @@ def _of_input(tree: Tree, scope: Scope, names: set[str]) -> Tree:
     return tree
 
 
-def _renamed(columns: Sequence[Column], names: Sequence[str]) -> list[Column]:
-    return [Column(names[index] if index < len(names) else one.name, one.type) for index, one in enumerate(columns)]
+def _renamed(columns: Sequence[TypedColumn], names: Sequence[str]) -> list[TypedColumn]:
+    return [
+        TypedColumn(names[index] if index < len(names) else one.name, one.type) for index, one in enumerate(columns)
+    ]
 
 
 def output_name(tree: Tree) -> str:
     """Return the name that PostgreSQL gives the column of an expression."""
+    name = _NAMES.get(type(tree), _UNNAMED)
     match tree:
         case exp.Column() | exp.Dot():
-            return str(tree.name)
-        case exp.Cast() | exp.Paren() | exp.Bracket() | exp.Collate():
-            inner = output_name(tree.this)
-            return inner if inner != "?column?" or not isinstance(tree, exp.Cast) else _type_name(tree)
+            name = str(tree.name)
         case exp.Anonymous():
-            return str(tree.name).lower()
-        case exp.Window() | exp.Filter() | exp.WithinGroup():
-            return output_name(tree.this)
-        case exp.Case():
-            return "case"
+            name = str(tree.name).lower()
+        case exp.Paren() | exp.Bracket() | exp.Collate() | exp.Window() | exp.Filter() | exp.WithinGroup():
+            name = output_name(tree.this)
+        case exp.Cast():
+            inner = output_name(tree.this)
+            name = inner if inner != _UNNAMED else _type_name(tree)
         case exp.Subquery(this=exp.Select(expressions=[first])):
-            return first.alias or output_name(first)
-        case exp.Exists():
-            return "exists"
-        case exp.Array():
-            return "array"
-    return _NAMES.get(type(tree), "?column?")
+            name = first.alias or output_name(first)
+    return name
 
 
 def _type_name(tree: Tree) -> str:
     from deltasql.sql.catalog.type_names import of_name
 
     found = of_name(tree.to)
-    return found.name if found is not None and found.name != "array" else "?column?"
+    return found.name if found is not None and found.name != "array" else _UNNAMED
 
 
+_UNNAMED = "?column?"
 _NAMES: dict[type, str] = {
     exp.Substring: "substring", exp.Trim: "btrim", exp.StrPosition: "position", exp.Overlay: "overlay",
     exp.Extract: "extract", exp.Ceil: "ceil", exp.Floor: "floor", exp.GroupConcat: "string_agg",
     exp.CurrentDate: "current_date", exp.CurrentTimestamp: "current_timestamp", exp.AtTimeZone: "timezone",
-    exp.Localtimestamp: "localtimestamp", exp.Interval: "interval", exp.Boolean: "bool",
+    exp.Localtimestamp: "localtimestamp", exp.Interval: "interval", exp.Boolean: "bool", exp.Case: "case",
+    exp.Exists: "exists", exp.Array: "array",
 }  # fmt: skip

@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from deltasql.sql.binding.binder import Binder
 from deltasql.sql.binding.calls import adapted, chosen, key_of, polymorphic
-from deltasql.sql.binding.scopes import Column, Scope
+from deltasql.sql.binding.scopes import Scope, TypedColumn
 from deltasql.sql.catalog.pg_catalog import catalog
 from deltasql.sql.catalog.pg_literals import InvalidLiteral
 from deltasql.sql.catalog.pg_types import INT8, SqlType, array_of
@@ -53,7 +53,7 @@ def side_by_side(arrays: Sequence[Typed]) -> Tree:
     return filled("inline(arrays_zip({*}))", filled_up)
 
 
-def source_of(binder: Binder, tree: Tree, scope: Scope, names: Sequence[str]) -> list[Column] | None:
+def source_of(binder: Binder, tree: Tree, scope: Scope, names: Sequence[str]) -> list[TypedColumn] | None:
     """Bind a function in FROM in place and return its columns; None if only Spark has the function."""
     inner = tree.this if isinstance(tree, exp.Lateral) else tree
     if isinstance(inner, exp.Unnest):
@@ -81,9 +81,11 @@ def source_of(binder: Binder, tree: Tree, scope: Scope, names: Sequence[str]) ->
     return columns
 
 
-def _columns(arrays: Sequence[Typed], name: str, numbered: bool, given: Sequence[str]) -> list[Column]:
-    found = [Column(name, array.type.element) for array in arrays] + ([Column("ordinality", INT8)] if numbered else [])
-    return [Column(given[n] if n < len(given) else one.name, one.type) for n, one in enumerate(found)]
+def _columns(arrays: Sequence[Typed], name: str, numbered: bool, given: Sequence[str]) -> list[TypedColumn]:
+    found = [TypedColumn(name, array.type.element) for array in arrays] + (
+        [TypedColumn("ordinality", INT8)] if numbered else []
+    )
+    return [TypedColumn(given[n] if n < len(given) else one.name, one.type) for n, one in enumerate(found)]
 
 
 def _numbered(binder: Binder, arrays: Sequence[Typed], at: Tree) -> Tree:
@@ -92,7 +94,7 @@ def _numbered(binder: Binder, arrays: Sequence[Typed], at: Tree) -> Tree:
     return filled("inline(transform({0}, (x, i) -> struct(x, i + 1L)))", [arrays[0].tree])
 
 
-def _replace(tree: Tree, generator: Tree, table: Tree, columns: Sequence[Column]) -> None:
+def _replace(tree: Tree, generator: Tree, table: Tree, columns: Sequence[TypedColumn]) -> None:
     names = [exp.to_identifier(column.name, quoted=True) for column in columns]
     alias = exp.TableAlias(this=table.copy(), columns=names)
     if isinstance(tree.parent, exp.Join):  # the arguments may be columns of a table before

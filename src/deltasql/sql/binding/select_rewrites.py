@@ -8,7 +8,7 @@ from typing import Any
 from sqlglot import exp
 
 from deltasql.sql.binding.row_sources import side_by_side
-from deltasql.sql.binding.scopes import Column
+from deltasql.sql.binding.scopes import TypedColumn
 from deltasql.sql.catalog.pg_types import SqlType
 from deltasql.sql.functions.templates import Template, Typed
 
@@ -41,7 +41,7 @@ def _from(inner: Tree) -> Tree:
     return exp.From(this=exp.Subquery(this=inner, alias=alias))
 
 
-def spread(tree: Tree, items: Sequence[Tree], arrays: Sequence[Typed | None], columns: Sequence[Column]) -> None:
+def spread(tree: Tree, items: Sequence[Tree], arrays: Sequence[Typed | None], columns: Sequence[TypedColumn]) -> None:
     """Return the items of arrays as rows, side by side with the other columns; aggregates are computed before."""
     values = [array.tree if array is not None else item for item, array in zip(items, arrays, strict=True)]
     values = [value.this if isinstance(value, exp.Alias) else value for value in values]
@@ -62,7 +62,7 @@ def spread(tree: Tree, items: Sequence[Tree], arrays: Sequence[Typed | None], co
 
 
 def distinct_on(
-    tree: Tree, items: Sequence[Tree], columns: Sequence[Column], keys: Sequence[Tree], order: Sequence[Tree]
+    tree: Tree, items: Sequence[Tree], columns: Sequence[TypedColumn], keys: Sequence[Tree], order: Sequence[Tree]
 ) -> None:
     """Keep the first row of each group of equal keys, in the order of ORDER BY, before LIMIT."""
     values = [item.this if isinstance(item, exp.Alias) else item for item in items]

@@ -1,1 +1,1 @@
-"""PostgreSQL's catalog: its types, the names of its functions, operators and casts, and the choice between overloads."""
+"""PostgreSQL's catalog: types, functions, operators and casts, and the choice between overloads."""

@@ -69,7 +69,7 @@ def _fits(match: Match, types: Sequence[str]) -> bool:
 
 def implicitly(given: str, wanted: str) -> bool:
     """Return whether PostgreSQL casts a type implicitly to the type of a parameter."""
-    if given == wanted or given == "unknown" or wanted == "any":
+    if given in (wanted, "unknown") or wanted == "any":
         return True
     if is_pseudo(wanted):
         if wanted in _ARRAYS:
@@ -81,7 +81,7 @@ def implicitly(given: str, wanted: str) -> bool:
 
 
 def _is_consistent(pairs: Sequence[tuple[str, str]]) -> bool:
-    """Return whether all parameters of the family anyelement have one type; those of anycompatible find a common one."""
+    """Return whether the parameters of anyelement have one type, and those of anycompatible a common one."""
     items = {
         given.removeprefix("_") if wanted == "anyarray" else given
         for given, wanted in pairs

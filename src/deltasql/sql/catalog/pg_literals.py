@@ -18,6 +18,7 @@ from deltasql.sql.catalog.pg_types import (
     MOST_DIGITS,
     SqlType,
     array_of,
+    common_numeric,
     numeric,
 )
 from deltasql.sql.functions.dates import time_zones
@@ -28,7 +29,10 @@ _LARGEST_REAL = 3.4028235e38
 _RANGES = {"int2": 15, "int4": 31, "int8": 63}
 _WHOLE = re.compile(r"[+-]?(?:\d+(?:_\d+)*|0[xX][\da-fA-F]+|0[oO][0-7]+|0[bB][01]+)")
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:_\d+)*(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
-_FLOAT_WORDS = {"nan": "NaN", "infinity": "Infinity", "inf": "Infinity", "+infinity": "Infinity", "-infinity": "-Infinity", "-inf": "-Infinity"}  # fmt: skip
+_FLOAT_WORDS = {
+    "nan": "NaN", "infinity": "Infinity", "inf": "Infinity", "+infinity": "Infinity", "-infinity": "-Infinity",
+    "-inf": "-Infinity",
+}  # fmt: skip
 _DATE = re.compile(r"(\d{4,6})-(\d{1,2})-(\d{1,2})")
 _TIME = re.compile(r"[ T](\d{1,2}):(\d{2})(?::(\d{2})(\.\d+)?)?")
 _ZONE = re.compile(r" ?(Z|UTC|GMT|[A-Z][A-Za-z_]+(?:/[A-Za-z_]+)+|[+-]\d{1,2}(?::?\d{2})?)$")
@@ -225,19 +229,16 @@ def _bytea(text: str, target: SqlType) -> Typed:
 
 
 def _array(text: str, target: SqlType) -> Typed:
-    items = _array_items(text.strip(), target)
-    found = [Typed(exp.Null(), target.element) if item is None else of_text(item, target.element) for item in items]
-    trees = [
-        Template(this=f"CAST(NULL AS {target.element.ddl})", expressions=[]) if item is None else one.tree
-        for item, one in zip(items, found, strict=True)
-    ]
-    if not trees:
-        return Typed(Template(this=f"CAST(array() AS {target.ddl})", expressions=[]), target)
-    kind = found[0].type if target.element.name == "numeric" else target.element
-    return Typed(Template(this="array({*})", expressions=trees), array_of(kind))
+    found = [None if item is None else of_text(item, target.element) for item in _array_items(text.strip())]
+    kind = target.element
+    if kind.name == "numeric" and not kind.size:
+        kind = common_numeric([one.type for one in found if one is not None] or [numeric(1, 0)])
+    trees = [exp.Null() if one is None else one.tree for one in found]
+    array = Template(this="array({*})", expressions=trees)
+    return Typed(Template(this=f"CAST({{0}} AS {array_of(kind).ddl})", expressions=[array]), array_of(kind))
 
 
-def _array_items(text: str, target: SqlType) -> list[str | None]:
+def _array_items(text: str) -> list[str | None]:
     if not re.fullmatch(r"\{.*\}", text, re.DOTALL):
         raise InvalidLiteral(f'malformed array literal: "{text}"')
     inner = text[1:-1]
@@ -310,7 +311,7 @@ def _unit_parts(amount: str, unit: str, text: str) -> tuple[int, int, int]:
 
 
 _READERS = {
-    "text": _text, "varchar": _text, "bpchar": _text, "json": _text, "int2": _integer, "int4": _integer, "int8": _integer,
-    "numeric": _numeric, "float4": _float, "float8": _float, "bool": _boolean, "date": _date, "timestamp": _moment,
-    "timestamptz": _moment, "bytea": _bytea, "array": _array, "interval": interval,
+    "text": _text, "varchar": _text, "bpchar": _text, "json": _text, "int2": _integer, "int4": _integer,
+    "int8": _integer, "numeric": _numeric, "float4": _float, "float8": _float, "bool": _boolean, "date": _date,
+    "timestamp": _moment, "timestamptz": _moment, "bytea": _bytea, "array": _array, "interval": interval,
 }  # fmt: skip

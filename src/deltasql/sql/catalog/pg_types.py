@@ -131,7 +131,7 @@ def common_numeric(types: Sequence[SqlType]) -> SqlType:
 _OF_SPARK = {
     "boolean": BOOL, "byte": INT2, "short": INT2, "integer": INT4, "long": INT8, "float": FLOAT4, "double": FLOAT8,
     "string": TEXT, "binary": BYTEA, "date": DATE, "timestamp": TIMESTAMPTZ, "timestamp_ntz": TIMESTAMP,
-    "void": UNKNOWN,
+    "void": UNKNOWN, "interval day to second": DURATION,
 }  # fmt: skip
 
 
@@ -145,11 +145,7 @@ def of_spark(type_: Any) -> SqlType:
     if text.startswith("decimal("):
         precision, scale = (int(part) for part in text[8:-1].split(","))
         return numeric(precision, scale)
-    if text.startswith(("varchar(", "char(")):
-        return TEXT
-    if text == "interval day to second":
-        return DURATION
-    if text.startswith("string"):  # a string with a collation
+    if text.startswith(("varchar(", "char(", "string")):  # a string may have a collation
         return TEXT
     return SqlType("other", spark=text.upper())
 

@@ -21,7 +21,7 @@ from deltasql.sql.dml.column_scopes import column_of
 from deltasql.sql.dml.insert_values import default_values, values_query, without_generated
 from deltasql.sql.dml.row_statements import EXCLUDED, RowStatement
 from deltasql.sql.dml.statement_target import StatementTarget, is_generated
-from deltasql.sql.meaning import Column, columns_of_fields
+from deltasql.sql.meaning import TypedColumn, columns_of_fields
 from deltasql.sql.parse import Tree
 
 
@@ -31,7 +31,7 @@ class InsertStatement:
 
     tree: Tree
     rows: RowStatement
-    query: Callable[[Tree, Sequence[Column]], Any]
+    query: Callable[[Tree, Sequence[TypedColumn]], Any]
     """Runs a query for columns of the table and returns its frame."""
 
     def given(self) -> tuple[list[str], Any]:

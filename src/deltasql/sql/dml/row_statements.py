@@ -34,9 +34,8 @@ from deltasql.sql.dml.assignments import assignments, inserted_values
 from deltasql.sql.dml.column_scopes import Scope, column_of, is_inside_query, qualify, qualify_merged
 from deltasql.sql.dml.returning import Returning
 from deltasql.sql.dml.statement_target import StatementTarget
-from deltasql.sql.meaning import Column, columns_of_fields, columns_of_frame
 from deltasql.sql.meaning import Scope as TypedScope
-from deltasql.sql.meaning import Source as TypedSource
+from deltasql.sql.meaning import ScopeTable, TypedColumn, columns_of_fields, columns_of_frame
 from deltasql.sql.parameters import constant
 from deltasql.sql.parse import Parsed, Tree
 from deltasql.sql.relations import Relations
@@ -150,21 +149,22 @@ class RowStatement:
 
     def _scope(self, source: Source | None) -> TypedScope:
         """Return the columns of the table and of the source, with their types."""
-        own = TypedSource(self.target.name, columns_of_fields(self.target.fields))
-        action = TypedSource("", [Column(ACTION, TEXT)])
+        own = ScopeTable(self.target.name, columns_of_fields(self.target.fields))
+        action = ScopeTable("", [TypedColumn(ACTION, TEXT)])
         if source is None:
             return TypedScope([own, action])
         types = {column.name.lower(): column.type for column in columns_of_frame(source.rows)}
         if len(source.columns) == 1:
             given = {
-                alias: [Column(name, types[name.lower()]) for name in names] for alias, names in source.columns.items()
+                alias: [TypedColumn(name, types[name.lower()]) for name in names]
+                for alias, names in source.columns.items()
             }
         else:  # the frame has the columns of all aliases one after the other
             left = iter(columns_of_frame(source.rows))
             given = {
-                alias: [Column(name, next(left).type) for name in names] for alias, names in source.columns.items()
+                alias: [TypedColumn(name, next(left).type) for name in names] for alias, names in source.columns.items()
             }
-        return TypedScope([own, *(TypedSource(alias, columns) for alias, columns in given.items()), action])
+        return TypedScope([own, *(ScopeTable(alias, columns) for alias, columns in given.items()), action])
 
     # --- Clauses
 

@@ -83,7 +83,8 @@ def _is_lower() -> str:
         written = f"CAST(({digits}) * {10**decimals}BD AS DECIMAL(20, 0)) * {2**power}BD"
         cases.append(f"WHEN abs({{0}}) >= {least}D THEN {exact} < {written} OR ({exact} = {written} AND {even})")
     lower = f"CAST(regexp_replace({_DIGITS_16}, '5e', '0e') AS {{type}})"
-    differ = f"CASE WHEN {lower} <> CAST({_DIGITS_15} AS {{type}}) THEN raise_error('the number is too small') ELSE false END"
+    wrong = "raise_error('the number is too small')"
+    differ = f"CASE WHEN {lower} <> CAST({_DIGITS_15} AS {{type}}) THEN {wrong} ELSE false END"
     return f"CASE {' '.join(cases)} ELSE {differ} END"
 
 
@@ -122,7 +123,8 @@ CASTS = [
     Cast("numeric", "float4", IMPLICIT, _TO_REAL),
     Cast("numeric", "float8", IMPLICIT, _PLAIN),
     Cast("numeric", "numeric", IMPLICIT, _PLAIN),
-    *(Cast(float_, target, ASSIGNMENT, _ROUND_EVEN) for float_ in ("float4", "float8") for target in ("int2", "int4", "int8")),
+    *(Cast("float4", target, ASSIGNMENT, _ROUND_EVEN) for target in ("int2", "int4", "int8")),
+    *(Cast("float8", target, ASSIGNMENT, _ROUND_EVEN) for target in ("int2", "int4", "int8")),
     Cast("float4", "float8", IMPLICIT, _PLAIN),
     Cast("float8", "float4", ASSIGNMENT, _TO_REAL),
     Cast("float8", "numeric", ASSIGNMENT, _DOUBLE_TO_NUMERIC),
@@ -141,7 +143,8 @@ CASTS = [
     *(Cast(source, "text", IMPLICIT, "{0}") for source in ("varchar", "bpchar")),
     Cast(
         "date", "text", ASSIGNMENT,
-        "CASE WHEN year({0}) NOT BETWEEN 1 AND 9999 THEN raise_error('the year has not four digits') ELSE CAST({0} AS STRING) END",
+        "CASE WHEN year({0}) NOT BETWEEN 1 AND 9999 THEN raise_error('the year has not four digits') "
+        "ELSE CAST({0} AS STRING) END",
     ),
     Cast("timestamp", "text", ASSIGNMENT, _PLAIN),
     Cast(
@@ -166,7 +169,7 @@ _BY_TYPES = {(cast.source, cast.target): cast for cast in CASTS}
 
 def castable(source: SqlType, target: SqlType, context: str = IMPLICIT) -> bool:
     """Return whether PostgreSQL casts a type to another in a context."""
-    if source.name == target.name or source.name == "unknown":
+    if source.name in (target.name, "unknown"):
         return source.name != "array" or castable(source.element, target.element, context)
     if source.name in ("varchar", "bpchar"):
         if target.name == "text":
@@ -182,22 +185,36 @@ def cast(value: Typed, target: SqlType) -> Typed:
     """Return a value cast to a type to which it can be cast."""
     source = value.type
     if source.name == "interval":
-        if target.name in ("text", "varchar", "bpchar"):
-            text = intervals.as_text(Typed(as_interval(value), INTERVAL))
-            return text if target.name == "text" else cast(text, target)
-        return Typed(as_interval(value), INTERVAL) if target == INTERVAL else value
+        return _interval_cast(value, target)
     if source.name == "array" and target.name == "array":
         return value if source == target else _array_cast(value, target)
     if source.name == target.name and (source.size == target.size or not target.size):
         return value
-    if target.name in ("varchar", "bpchar"):
+    if target.name in _TEXTS:
+        return _text_cast(value, target)
+    if target.name == "timestamptz" and source.name in ("date", "timestamp", *_TEXTS):
+        return Typed(_instant_of_text(value) if source.name in _TEXTS else time_zones.instant(value.tree), target)
+    return _table_cast(value, target)
+
+
+_TEXTS = ("text", "varchar", "bpchar")
+
+
+def _interval_cast(value: Typed, target: SqlType) -> Typed:
+    if target.name in _TEXTS:
+        text = intervals.as_text(Typed(as_interval(value), INTERVAL))
+        return text if target.name == "text" else cast(text, target)
+    return Typed(as_interval(value), INTERVAL) if target == INTERVAL else value
+
+
+def _text_cast(value: Typed, target: SqlType) -> Typed:
+    if target.name != "text":
         return Typed(_shortened(value, target), SqlType(target.name, target.size))
-    if source.name in ("varchar", "bpchar") and target.name == "text":
-        return Typed(value.tree, target)
-    if target.name == "timestamptz" and source.name in ("date", "timestamp"):
-        return Typed(time_zones.instant(value.tree), target)
-    if target.name == "timestamptz" and source.name in ("text", "varchar", "bpchar"):
-        return Typed(_instant_of_text(value), target)
+    return Typed(value.tree, target) if value.type.name in _TEXTS else _table_cast(value, target)
+
+
+def _table_cast(value: Typed, target: SqlType) -> Typed:
+    source = value.type
     size = _sized(source, target)
     name = "text" if source.name in ("varchar", "bpchar") else source.name
     tree = filled(_BY_TYPES[name, target.name].spark.replace("{type}", size.ddl), [value.tree])

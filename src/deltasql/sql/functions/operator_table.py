@@ -40,6 +40,17 @@ def _lower(text: str) -> str:
     return f"translate({text}, '{string.ascii_uppercase}', '{string.ascii_lowercase}')"
 
 
+def _shifted(name: str, bits: int) -> str:
+    wrong = f"raise_error('a shift is between 0 and {bits}')"
+    return f"CASE WHEN {{1}} NOT BETWEEN 0 AND {bits} THEN {wrong} ELSE {name}({{0}}, {{1}}) END"
+
+
+def _contains(whole: str, part: str) -> str:
+    """Return whether an array has all items of another; null is in no array."""
+    each = f"__i -> coalesce(array_contains({whole}, __i), false)"
+    return f"CASE WHEN {whole} IS NOT NULL THEN forall({part}, {each}) END"
+
+
 def _wider(one: str, other: str) -> str:
     return max(one, other, key=_WHOLE.index)
 
@@ -55,7 +66,8 @@ _POWER = (
 )
 _CASTS = {"int2": "SMALLINT", "int4": "INT", "int8": "BIGINT"}
 _ARITHMETIC: dict[str, str | Build] = {
-    **{f"{sign}({a},{b})": f"({{0}} {sign} {{1}})" for sign, a, b in product("+-*%", _WHOLE, _WHOLE) if sign != "%" or a == b},
+    **{f"{sign}({a},{b})": f"({{0}} {sign} {{1}})" for sign, a, b in product("+-*", _WHOLE, _WHOLE)},
+    **{f"%({a},{a})": "({0} % {1})" for a in _WHOLE},
     **{f"/({a},{b})": f"CAST({{0}} DIV {{1}} AS {_CASTS[_wider(a, b)]})" for a, b in product(_WHOLE, _WHOLE)},
     **{f"{sign}({a},{b})": _in_range(f"({{0}} {sign} {{1}})") for sign, a, b in product("+-", _FLOATS, _FLOATS)},
     **{f"{sign}({a},{b})": _not_tiny(f"({{0}} {sign} {{1}})") for sign, a, b in product("*/", _FLOATS, _FLOATS)},
@@ -70,7 +82,7 @@ _ARITHMETIC: dict[str, str | Build] = {
     **{f"+({a})": "{0}" for a in (*_WHOLE, *_FLOATS)},
     "+(numeric)": lambda arguments: arguments[0],
     "^(float8,float8)": _POWER,
-    "|/(float8)": "CASE WHEN {0} < 0 THEN raise_error('cannot take square root of a negative number') ELSE sqrt({0}) END",
+    "|/(float8)": "CASE WHEN {0} < 0 THEN raise_error('square root of a negative number') ELSE sqrt({0}) END",
     "||/(float8)": "cbrt({0})",
     **{f"@({a})": "abs({0})" for a in (*_WHOLE, *_FLOATS)},
 }  # fmt: skip
@@ -79,8 +91,9 @@ _BITS = {
     **{f"#({a},{a})": "({0} ^ {1})" for a in _WHOLE},
     **{f"~({a})": "(~ {0})" for a in _WHOLE},
     **{
-        f"{sign}({a},int4)": f"CASE WHEN {{1}} NOT BETWEEN 0 AND {bits} THEN raise_error('a shift is between 0 and {bits}') ELSE {name}({{0}}, {{1}}) END"
-        for (sign, name), (a, bits) in product((("<<", "shiftleft"), (">>", "shiftright")), (("int4", 31), ("int8", 63)))
+        f"{sign}({a},int4)": _shifted(name, bits)
+        for sign, name in (("<<", "shiftleft"), (">>", "shiftright"))
+        for a, bits in (("int4", 31), ("int8", 63))
     },
 }  # fmt: skip
 _TEXTS = {
@@ -115,10 +128,14 @@ _DATES: dict[str, str | Build] = {
     "-(interval)": "(- {0})",
 }  # fmt: skip
 _ARRAYS = {
-    "@>(anyarray,anyarray)": "CASE WHEN {0} IS NOT NULL THEN forall({1}, __i -> coalesce(array_contains({0}, __i), false)) END",
-    "<@(anyarray,anyarray)": "CASE WHEN {1} IS NOT NULL THEN forall({0}, __i -> coalesce(array_contains({1}, __i), false)) END",
-    "&&(anyarray,anyarray)": "CASE WHEN {0} IS NOT NULL AND {1} IS NOT NULL THEN coalesce(arrays_overlap({0}, {1}), false) END",
-    "||(anycompatiblearray,anycompatiblearray)": "CASE WHEN {0} IS NULL THEN {1} WHEN {1} IS NULL THEN {0} ELSE concat({0}, {1}) END",
+    "@>(anyarray,anyarray)": _contains("{0}", "{1}"),
+    "<@(anyarray,anyarray)": _contains("{1}", "{0}"),
+    "&&(anyarray,anyarray)": (
+        "CASE WHEN {0} IS NOT NULL AND {1} IS NOT NULL THEN coalesce(arrays_overlap({0}, {1}), false) END"
+    ),
+    "||(anycompatiblearray,anycompatiblearray)": (
+        "CASE WHEN {0} IS NULL THEN {1} WHEN {1} IS NULL THEN {0} ELSE concat({0}, {1}) END"
+    ),
     "||(anycompatiblearray,anycompatible)": "concat(coalesce({0}, array()), array({1}))",
     "||(anycompatible,anycompatiblearray)": "concat(array({0}), coalesce({1}, array()))",
 }  # fmt: skip

@@ -261,6 +261,7 @@ def _string_to_array(values: Sequence[Typed]) -> Typed:
 _SHA = (224, 256, 384, 512)
 
 TEXT_FUNCTIONS: Mapping[str, str | Build] = {
+    "gen_random_uuid()": "uuid()",
     **dict.fromkeys(("length(text)", "char_length(text)", "character_length(text)", "length(bytea)"), "length({0})"),
     **{f"{name}({kind})": f"{name}({{0}})" for name in ("octet_length", "bit_length") for kind in ("text", "bytea")},
     "lower(text)": _lower("{0}"),
