@@ -142,6 +142,46 @@ class TestStatements:
         sql("INSERT OVERWRITE ns.items SELECT 8, 'eight', 8, NULL, TRUE")
         assert sql("SELECT id FROM ns.items") == [(8,)]
 
+    def test_old_and_new_rows_are_returned(self, sql: Run, items: deltasql.Table) -> None:
+        rows = sql("UPDATE ns.items SET n = n + 1 WHERE id = 1 RETURNING old.n, new.n, n, old.n + new.n AS both")
+        assert rows == [(1, 2, 2, 3)]
+        assert sql("DELETE FROM ns.items WHERE id = 2 RETURNING old.id, new.id, id") == [(2, None, 2)]
+        rows = sql(
+            "MERGE INTO ns.items AS t USING (VALUES (1, 5), (7, 8)) AS s(id, n) ON t.id = s.id "
+            "WHEN MATCHED THEN UPDATE SET n = s.n WHEN NOT MATCHED THEN INSERT (id, n) VALUES (s.id, s.n) "
+            "RETURNING merge_action(), old.n, new.n"
+        )
+        assert sorted(rows) == [("INSERT", None, 8), ("UPDATE", 2, 5)]
+
+    def test_all_columns_of_a_source(self, sql: Run, items: deltasql.Table, lake: deltasql.Lake, namespace: str) -> None:
+        merge = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        wide = "SELECT 1 AS id, 'new' AS name, 9 AS n, ARRAY[1] AS arr, FALSE AS current, 'more' AS extra"
+        sql(f"MERGE INTO ns.items t USING ({wide} UNION ALL SELECT 5, 'five', 5, NULL, NULL, '') s ON t.id = s.id {merge}")
+        assert sql("SELECT id, name, n FROM ns.items WHERE id IN (1, 5) ORDER BY id") == [(1, "new", 9), (5, "five", 5)]
+        with pytest.raises(deltasql.ValidationError, match="takes all columns from s, which has no column 'name'"):
+            sql(f"MERGE INTO ns.items t USING (SELECT 1 AS id) s ON t.id = s.id {merge}")
+        lake.create_table(f"{namespace}.nested", "id INT, a STRUCT<x: INT, y: INT>")
+        with pytest.raises(deltasql.ValidationError, match="column 'a' has no field y"):
+            given = "SELECT 1 AS id, named_struct('x', 1) AS a"
+            sql(f"MERGE INTO ns.nested t USING ({given}) s ON t.id = s.id {merge}")
+
+    def test_a_merge_that_only_deletes_allows_several_matches(self, sql: Run, items: deltasql.Table) -> None:
+        source = "(VALUES (1, 0), (1, 0), (9, 4), (9, 4)) AS s(id, n)"
+        result = sql(
+            f"MERGE INTO ns.items t USING {source} ON t.id = s.id WHEN MATCHED THEN DELETE "
+            "WHEN NOT MATCHED THEN INSERT (id, n) VALUES (s.id, s.n)"
+        )
+        assert result.metrics["numTargetRowsDeleted"] == "1"
+        assert sql("SELECT id FROM ns.items ORDER BY id") == [(2,), (3,), (9,), (9,)]
+        with pytest.raises(deltasql.UsageError, match="several source rows match"):
+            sql(f"MERGE INTO ns.items t USING {source} ON t.id = s.id WHEN MATCHED AND t.n > 0 THEN DELETE")
+
+    def test_a_new_column_with_a_default(self, sql: Run, items: deltasql.Table) -> None:
+        sql("ALTER TABLE ns.items ADD COLUMN size INT DEFAULT 2 + 3, ADD COLUMN note TEXT")
+        assert items.version == 2
+        sql("INSERT INTO ns.items (id) VALUES (4)")
+        assert sql("SELECT id, size, note FROM ns.items WHERE id > 2 ORDER BY id") == [(3, 5, None), (4, 5, None)]
+
     @pytest.mark.parametrize("by", ["HASH (id)", "RANGE (id)"])
     def test_other_partitions_are_rejected(self, sql: Run, by: str) -> None:
         with pytest.raises(deltasql.ValidationError, match=rf"PARTITION BY {by.split(maxsplit=1)[0]} is not supported"):

@@ -17,6 +17,8 @@ FILE, ROW = "__deltasql_file", "__deltasql_row"
 """The columns of a row id: the file, and the number of the row in the file."""
 ACTION = "__deltasql_action"
 """The column that holds the action of a changed row; RETURNING may read it."""
+OLD_ROW, NEW_ROW = "__deltasql_old_row", "__deltasql_new_row"
+"""The names of the row before and after the change in expressions of RETURNING."""
 TARGET, SOURCE = "t", "s"
 """The aliases of the table and of the source in the expressions of methods."""
 UPDATE, DELETE, INSERT, NOTHING = "UPDATE", "DELETE", "INSERT", "NOTHING"
@@ -100,6 +102,12 @@ class RowChange:
     def updates(self) -> bool:
         """Whether rows may be updated."""
         return any(clause.action == UPDATE for clause in self.clauses)
+
+    @property
+    def deletes_all_matched(self) -> bool:
+        """Whether every row that matches is deleted, so that it does not matter how many source rows match it."""
+        matched = [clause for clause in self.clauses if clause.of == MATCHED]
+        return len(matched) == 1 and matched[0].action == DELETE and matched[0].condition is None
 
     @property
     def inserts(self) -> bool:

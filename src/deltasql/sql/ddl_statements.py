@@ -41,6 +41,8 @@ class NewColumn:
     field: Json
     """The column as a field of a Delta schema."""
     if_not_exists: bool = False
+    default: str | None = None
+    """The value of the column in existing rows and of new rows that leave it out, in Spark SQL."""
 
 
 @dataclass(slots=True)
@@ -308,19 +310,26 @@ def _new_column(column: Tree, found: Alteration, definer: Definer) -> NewColumn:
     parsed = definer.parsed
     checks: dict[str, str] = {}
     definer.columns += columns_of_fields([_plain(column, parsed)])
-    added = _column(column, checks, definer)
+    plain = column.copy()
+    constraints = column.args.get("constraints") or ()
+    kept = [one.copy() for one in constraints if not isinstance(one.kind, exp.DefaultColumnConstraint)]
+    plain.set("constraints", kept)
+    added = _column(plain, checks, definer)
     for constraint in column.args.get("constraints") or ():
         kind = constraint.kind
         if isinstance(kind, exp.ComputedColumnConstraint | exp.GeneratedAsIdentityColumnConstraint):
             raise parsed.rejected(f"existing rows have no value for {column.name}: add a plain column", column)
-        if isinstance(kind, exp.DefaultColumnConstraint) and not isinstance(kind.this, exp.Null):
-            raise parsed.rejected(
-                f"existing rows would have NULL for {column.name}, not its default: add the column without default, "
-                f"fill it with UPDATE, then ALTER COLUMN {column.name} SET DEFAULT",
-                column,
-            )
     found.constraints += checks.items()
-    return NewColumn(added, bool(column.args.get("exists")))
+    return NewColumn(added, bool(column.args.get("exists")), _default_of(column, definer))
+
+
+def _default_of(column: Tree, definer: Definer) -> str | None:
+    """Return the default of a new column in Spark SQL, or None."""
+    for constraint in column.args.get("constraints") or ():
+        kind = constraint.kind
+        if isinstance(kind, exp.DefaultColumnConstraint) and not isinstance(kind.this, exp.Null):
+            return spark_sql(definer.default(kind.this, definer.columns[-1]))
+    return None
 
 
 def _assigned(action: Tree, parsed: Parsed) -> dict[str, str]:

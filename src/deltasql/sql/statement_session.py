@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlglot import exp
 
+from deltasql.engines.row_change import UPDATE, Clause, RowChange
 from deltasql.errors import TableExists, TableNotFound, UsageError
 from deltasql.operations import alter
 from deltasql.operations.commit import MultiTableTransaction
@@ -118,9 +119,12 @@ class TransactionSession:
             if not (if_exists and not alter.has_constraint(self.txn.state_of(state), constraint)):
                 alter.drop_constraint(self.txn, self.txn.state_of(state), constraint)
         known = {field["name"].lower() for field in fields_of(self.txn.state_of(state))}
-        new = [one.field for one in changes.columns if not (one.if_not_exists and one.field["name"].lower() in known)]
+        new = [one for one in changes.columns if not (one.if_not_exists and one.field["name"].lower() in known)]
         if new:
-            alter.add_columns(self.txn, self.txn.state_of(state), new)
+            alter.add_columns(self.txn, self.txn.state_of(state), [one.field for one in new])
+        for one in new:
+            if one.default is not None:
+                self._fill(self.txn.state_of(state), one.field["name"], one.default)
         for column, default in changes.defaults.items():
             alter.set_default(self.txn, self.txn.state_of(state), column, default)
             self._check_default(self.txn.state_of(state), column, default)
@@ -129,6 +133,13 @@ class TransactionSession:
             free = constraint or alter.unused_constraint_name(current)
             alter.add_constraint(self.txn, current, free, condition, self.read(state, None, None))
         self.names[state.table_id] = state.name
+
+    def _fill(self, state: TableState, column: str, default: str) -> None:
+        """Give a new column its default in all rows, and for rows to come."""
+        values = {column: default}
+        change = Change(UPDATE, RowChange((Clause(UPDATE, values=values),)), None, {"predicate": "[]"})
+        self.change(state, change)
+        alter.set_default(self.txn, self.txn.state_of(state), column, default)
 
     def _check_default(self, state: TableState, column: str, default: str | None) -> None:
         """Fail if a default cannot be cast to the type of its column."""

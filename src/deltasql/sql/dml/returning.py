@@ -8,14 +8,14 @@ from typing import Any
 
 from sqlglot import exp
 
-from deltasql.engines.row_change import ACTION, Output
+from deltasql.engines.row_change import ACTION, NEW_ROW, OLD_ROW, Output
 from deltasql.errors import ValidationError
 from deltasql.protocol.constraints import quoted
 from deltasql.sql.dml.column_scopes import Scope, qualify
 from deltasql.sql.meaning import output_name
 from deltasql.sql.parse import Parsed, Tree
 
-_OLD_AND_NEW = {"old", "new"}
+_OLD_AND_NEW = {"old": OLD_ROW, "new": NEW_ROW}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,8 @@ class Returning:
 
     parsed: Parsed
     scopes: Sequence[Scope]
+    columns: Sequence[str]
+    """The columns of the changed table."""
     rename: Callable[[Any], None]
     """Resolves the tables of a tree and the qualifiers of its columns."""
     text: Callable[[Tree], str]
@@ -44,10 +46,11 @@ class Returning:
         if _is_merge_action(tree):
             yield Output(ACTION, item.alias or "merge_action")
             return
-        for column in tree.find_all(exp.Column):
-            if column.text("table").lower() in _OLD_AND_NEW - {alias.lower() for alias, _ in self.scopes}:
-                raise self._unknown_scope(column, column.text("table"))
         holder = exp.Paren(this=tree.copy())
+        for column in holder.find_all(exp.Column):
+            row = self._row_of(column.text("table"))
+            if row is not None:
+                column.set("table", exp.to_identifier(row, quoted=True))
         for call in list(holder.find_all(exp.Anonymous)):
             if _is_merge_action(call):
                 call.replace(exp.column(ACTION))
@@ -58,19 +61,22 @@ class Returning:
     def _columns(self, item: Tree) -> Iterator[Output]:
         """Yield the columns of `*` or `name.*`."""
         alias = item.text("table").lower() if isinstance(item, exp.Column) else ""
+        row = self._row_of(alias)
+        if row is not None:
+            yield from (Output(f"{row}.{quoted(column)}", column) for column in self.columns)
+            return
         if alias not in ("", *(name.lower() for name, _ in self.scopes)):
             raise self._unknown_scope(item, alias)
         for name, columns in self.scopes:
             if alias in ("", name.lower()):
                 yield from (Output(f"{quoted(name)}.{quoted(column)}", column) for column in columns)
 
+    def _row_of(self, name: str) -> str | None:
+        """Return the name of the row before or after the change, unless a table has the name `old` or `new`."""
+        taken = {alias.lower() for alias, _ in self.scopes}
+        return _OLD_AND_NEW.get(name.lower()) if name.lower() not in taken else None
+
     def _unknown_scope(self, at: Tree, name: str) -> ValidationError:
-        if name.lower() in _OLD_AND_NEW:
-            return self.parsed.rejected(
-                "it returns old or new values by name: RETURNING has the new values of updated rows and the old values "
-                "of deleted rows",
-                at,
-            )
         return self.parsed.rejected(f"it has no table {name!r} to return columns of", at)
 
 

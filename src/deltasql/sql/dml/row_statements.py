@@ -14,9 +14,11 @@ from deltasql.engines.row_change import (
     INSERT,
     MATCHED,
     MERGE,
+    NEW_ROW,
     NOT_MATCHED,
     NOT_MATCHED_BY_SOURCE,
     NOTHING,
+    OLD_ROW,
     UPDATE,
     Clause,
     RowChange,
@@ -29,11 +31,11 @@ from deltasql.expressions.conjuncts import is_own, own_part
 from deltasql.operations.change_builders import merge_parameters
 from deltasql.operations.dml import Change, history_parameters
 from deltasql.protocol.constraints import quoted
-from deltasql.sql.catalog.pg_types import TEXT
+from deltasql.sql.catalog.pg_types import TEXT, SqlType
 from deltasql.sql.dml.assignments import assignments, inserted_values
 from deltasql.sql.dml.column_scopes import Scope, column_of, is_inside_query, qualify, qualify_merged
 from deltasql.sql.dml.returning import Returning
-from deltasql.sql.dml.statement_target import StatementTarget
+from deltasql.sql.dml.statement_target import StatementTarget, is_generated
 from deltasql.sql.meaning import Scope as TypedScope
 from deltasql.sql.meaning import ScopeTable, TypedColumn, columns_of_fields, columns_of_frame
 from deltasql.sql.parameters import constant
@@ -61,6 +63,9 @@ class RowStatement:
     target: StatementTarget
     sources: dict[tuple[str, str], str] = field(default_factory=dict)
     """The aliases of tables that the statement reads besides, by namespace and name."""
+
+    _given: dict[str, TypedColumn] = field(default_factory=dict)
+    """The columns of a merge's source by name in lower case."""
 
     def update(self) -> Change:
         """Return the change of an UPDATE."""
@@ -95,6 +100,7 @@ class RowStatement:
         tree = self.parsed.tree
         source = self._source([tree.args["using"]])
         [(alias, columns)] = source.columns.items()
+        self._given = {column.name.lower(): column for column in columns_of_frame(source.rows)}
         whens = tree.args["whens"].expressions
         clauses = [self._clause(when, alias, columns) for when in whens]
         if (index := unreachable(clauses)) is not None:
@@ -123,7 +129,8 @@ class RowStatement:
             scopes += [item for item in source.columns.items() if item[0] != EXCLUDED]
         if isinstance(self.parsed.tree, exp.Merge):
             scopes.reverse()  # PostgreSQL returns the columns of the source first
-        returning = Returning(self.parsed, scopes, self._rename, lambda tree: self._text(tree, scope)).outputs()
+        text = lambda tree: self._text(tree, scope)  # noqa: E731
+        returning = Returning(self.parsed, scopes, self.target.columns, self._rename, text).outputs()
         where = None if condition is None else self.relations.expression(condition)
         change = RowChange(rendered, where, source, returning, self.target.name)
         return replace(change, relations=self.relations.used_in(_texts(change)))
@@ -150,9 +157,11 @@ class RowStatement:
     def _scope(self, source: Source | None) -> TypedScope:
         """Return the columns of the table and of the source, with their types."""
         own = ScopeTable(self.target.name, columns_of_fields(self.target.fields))
-        action = ScopeTable("", [TypedColumn(ACTION, TEXT)])
+        every = frozenset(name.lower() for name in self.target.columns)
+        rows = [ScopeTable(name, own.columns, every) for name in (OLD_ROW, NEW_ROW)]
+        hidden = [ScopeTable("", [TypedColumn(ACTION, TEXT)]), *rows]
         if source is None:
-            return TypedScope([own, action])
+            return TypedScope([own, *hidden])
         types = {column.name.lower(): column.type for column in columns_of_frame(source.rows)}
         if len(source.columns) == 1:
             given = {
@@ -164,7 +173,7 @@ class RowStatement:
             given = {
                 alias: [TypedColumn(name, next(left).type) for name in names] for alias, names in source.columns.items()
             }
-        return TypedScope([own, *(ScopeTable(alias, columns) for alias, columns in given.items()), action])
+        return TypedScope([own, *(ScopeTable(alias, columns) for alias, columns in given.items()), *hidden])
 
     # --- Clauses
 
@@ -185,11 +194,27 @@ class RowStatement:
         if isinstance(then, exp.Var):
             return Clause(DELETE if then.name.upper() == "DELETE" else NOTHING, of, condition)
         if any(isinstance(part, exp.Star) for part in (then.this, *then.expressions)):
-            values = {self.target.column(name)["name"]: column_of(alias, name) for name in columns}
+            values = self._all_values(alias, columns, when)
             return Clause(UPDATE if isinstance(then, exp.Update) else INSERT, of, condition, values)
         if isinstance(then, exp.Update):
             return Clause(UPDATE, of, condition, self._set(then))
         return Clause(INSERT, of, condition, inserted_values(self.target, then))
+
+    def _all_values(self, alias: str, columns: Sequence[str], when: Tree) -> dict[str, Tree]:
+        """Return the values of `UPDATE SET *` and `INSERT *`: each column of the table from the source."""
+        given = {name.lower(): name for name in columns}
+        needed = [field["name"] for field in self.target.fields if not is_generated(field)]
+        lacking = [name for name in needed if name.lower() not in given]
+        if lacking:
+            raise self.rejected(f"takes all columns from {alias}, which has no column {lacking[0]!r}", when)
+        for column in columns_of_fields(self.target.fields):
+            given_column = self._given.get(column.name.lower())
+            path = lacking_field(column.type, given_column.type) if given_column is not None else None
+            if path is not None:
+                raise self.rejected(
+                    f"takes all columns from {alias}, whose column {column.name!r} has no field {path}", when
+                )
+        return {name: column_of(alias, given[name.lower()]) for name in needed}
 
     def _set(self, update: Tree) -> dict[str, Tree]:
         if not update.expressions:
@@ -277,6 +302,23 @@ class RowStatement:
     def rejected(self, why: str, at: Tree | None = None) -> ValidationError:
         """Return the error of a statement that cannot be run."""
         return self.parsed.rejected(f"it {why}", at)
+
+
+def lacking_field(wanted: SqlType, given: SqlType) -> str | None:
+    """Return the path of a field that a struct, or a struct inside, lacks; None if it lacks none."""
+    if wanted.name in ("array", "map") and given.name == wanted.name:
+        found = (lacking_field(*pair) for pair in zip(wanted.items, given.items, strict=True))
+        return next((path for path in found if path is not None), None)
+    if wanted.name != "record" or given.name != "record":
+        return None
+    known = {name.lower(): item for name, item in zip(given.fields, given.items, strict=True)}
+    for name, item in zip(wanted.fields, wanted.items, strict=True):
+        if name.lower() not in known:
+            return name
+        inner = lacking_field(item, known[name.lower()])
+        if inner is not None:
+            return f"{name}.{inner}"
+    return None
 
 
 def _texts(change: RowChange) -> list[Any]:

@@ -20,9 +20,11 @@ from deltasql.engines.row_change import (
     FILE,
     INSERT,
     MATCHED,
+    NEW_ROW,
     NOT_MATCHED,
     NOT_MATCHED_BY_SOURCE,
     NOTHING,
+    OLD_ROW,
     ROW,
     UPDATE,
     Clause,
@@ -238,6 +240,9 @@ class _Lowering:
             whole = self._with_generated(whole, computed)
         columns = {name: F.col(quoted(_current(name))) for name in names}
         row = F.struct(*(value.alias(name) for name, value in columns.items()))
+        if any(name in str(output.expression) for output in returning for name in (OLD_ROW, NEW_ROW)):
+            new = F.when(~deleted, row)
+            whole = whole.select("*", F.col(_TARGET_ROW).alias(OLD_ROW), new.alias(NEW_ROW))
         return self._scope(whole, columns, row).withColumn(OUT, F.struct(*map(_output, returning)))
 
     def _with_generated(self, rows: DataFrame, computed: Sequence[Json]) -> DataFrame:

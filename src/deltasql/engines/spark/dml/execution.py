@@ -29,6 +29,9 @@ from deltasql.progress import Report
 from deltasql.protocol.schema import struct_type
 from deltasql.protocol.schema_fit import fit
 
+_NEW_NUMBER = "__deltasql_new_number"
+"""The column that tells rows to insert apart, which have no row id."""
+
 
 @dataclass(frozen=True, slots=True)
 class Execution:
@@ -55,6 +58,9 @@ class Execution:
             held = MergeSource.of(source.rows)
             spent = (time.monotonic() - began) * 1000
             frame = self._frame(change, self.target.rows(), held)
+        if change.deletes_all_matched:  # several source rows may match the same row
+            new = F.when(F.col(FILE).isNull(), F.monotonically_increasing_id())
+            frame = frame.withColumn(_NEW_NUMBER, new).dropDuplicates([FILE, ROW, _NEW_NUMBER]).drop(_NEW_NUMBER)
         changed = self._writing(frame).make(frame, once=False)
         return replace(changed, source_rows=held.count, source_ms=spent)
 
