@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import struct
 from decimal import Decimal
 from typing import Any
 
@@ -47,6 +48,14 @@ def literal(type_name: str, value: str) -> str:
     return f"'{quoted}'" if name == "text" else f"CAST('{quoted}' AS {name})"
 
 
+def _real(value: float) -> float:
+    """Return the nearest number of four bytes."""
+    try:
+        return float(struct.unpack("f", struct.pack("f", value))[0])
+    except OverflowError:
+        return math.inf
+
+
 def same(ours: Any, theirs: Any) -> bool:
     """Return whether two results are equal; floats may differ in the last digits."""
     if isinstance(ours, list) and isinstance(theirs, list):
@@ -56,7 +65,8 @@ def same(ours: Any, theirs: Any) -> bool:
     if isinstance(ours, float) and isinstance(theirs, float):
         if math.isnan(ours) or math.isnan(theirs):
             return math.isnan(ours) and math.isnan(theirs)
-        return ours == theirs or abs(ours - theirs) <= 1e-12 * max(abs(ours), abs(theirs))
+        near = ours == theirs or abs(ours - theirs) <= 1e-12 * max(abs(ours), abs(theirs))
+        return near or (ours == _real(ours) and ours == _real(theirs))
     if isinstance(ours, dt.datetime) and isinstance(theirs, dt.datetime):  # Spark returns local times of the session
         return ours == theirs.replace(tzinfo=None)
     if isinstance(ours, Decimal) and isinstance(theirs, Decimal):

@@ -40,12 +40,12 @@ both_layouts = pytest.mark.parametrize("table", LAYOUTS, indirect=True)
 # A short run takes each layout and each path once, a long run every pair.
 layouts_and_paths = pytest.mark.parametrize(
     ("table", "rewrite_path"),
-    itertools.product(LAYOUTS, REWRITE_PATHS) if LONG else zip(LAYOUTS, REWRITE_PATHS, strict=True),
+    list(itertools.product(LAYOUTS, REWRITE_PATHS) if LONG else zip(LAYOUTS, REWRITE_PATHS, strict=True)),
     indirect=True,
 )
 zones_and_paths = pytest.mark.parametrize(
     ("zone", "rewrite_path"),
-    itertools.product(ZONES, REWRITE_PATHS) if LONG else zip(ZONES, REWRITE_PATHS, strict=True),
+    list(itertools.product(ZONES, REWRITE_PATHS) if LONG else zip(ZONES, REWRITE_PATHS, strict=True)),
     indirect=["rewrite_path"],
 )
 

@@ -420,7 +420,6 @@ class TestUnsupportedClauses:
             "DELETE FROM ns.orders FOR VERSION AS OF 0 WHERE id = 1",
             "UPDATE ns.orders a JOIN ns.orders b ON a.id = b.id SET day = 'z'",
             "UPDATE ns.orders TABLESAMPLE (1 PERCENT) SET day = 'z'",
-            "INSERT OVERWRITE ns.orders SELECT 1, 'x', 2",
             "INSERT INTO ns.orders PARTITION (day = 'q') SELECT 9",
             "INSERT OR REPLACE INTO ns.orders VALUES (1, 'x', 2)",
             "EXPLAIN WITH d AS (DELETE FROM ns.orders RETURNING *) SELECT * FROM d",
@@ -435,7 +434,6 @@ class TestUnsupportedClauses:
             "SELECT * FROM ns.orders FOR UPDATE",
             "DELETE FROM ns.orders WHERE id IN (SELECT id FROM ns.orders FOR SHARE)",
             "SELECT 1 AS x INTO ns.x",
-            "UPDATE ns.orders SET day = 'x' RETURNING old.day, new.day",
             "UPDATE ns.orders SET day = 'x' RETURNING other.*",
             "UPDATE ns.orders SET (day, amount) = (SELECT day, amount FROM ns.orders LIMIT 1)",
             "COPY ns.orders FROM 'x.csv' WHERE id > 2",
@@ -450,8 +448,8 @@ class TestUnsupportedClauses:
 
     def test_a_field_of_a_struct_is_not_a_column(self, sql: Run, lake: deltasql.Lake, namespace: str) -> None:
         sql("CREATE TABLE ns.s AS SELECT 1 AS id, struct(5 AS id, 6 AS y) AS o")
-        with pytest.raises(deltasql.ValidationError, match="assign the whole column"):
-            sql("UPDATE ns.s SET o.id = 9")
+        with pytest.raises(deltasql.ValidationError, match="there is no field 'nope'"):
+            sql("UPDATE ns.s SET o.nope = 9")
         sql(
             "MERGE INTO ns.s t USING (SELECT 1 AS k) s ON t.id = s.k WHEN MATCHED AND o.y = 6 THEN UPDATE SET id = o.id + k"
         )

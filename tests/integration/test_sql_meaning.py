@@ -153,10 +153,14 @@ class TestStatements:
         )
         assert sorted(rows) == [("INSERT", None, 8), ("UPDATE", 2, 5)]
 
-    def test_all_columns_of_a_source(self, sql: Run, items: deltasql.Table, lake: deltasql.Lake, namespace: str) -> None:
+    def test_all_columns_of_a_source(
+        self, sql: Run, items: deltasql.Table, lake: deltasql.Lake, namespace: str
+    ) -> None:
         merge = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
         wide = "SELECT 1 AS id, 'new' AS name, 9 AS n, ARRAY[1] AS arr, FALSE AS current, 'more' AS extra"
-        sql(f"MERGE INTO ns.items t USING ({wide} UNION ALL SELECT 5, 'five', 5, NULL, NULL, '') s ON t.id = s.id {merge}")
+        sql(
+            f"MERGE INTO ns.items t USING ({wide} UNION ALL SELECT 5, 'five', 5, NULL, NULL, '') s ON t.id = s.id {merge}"
+        )
         assert sql("SELECT id, name, n FROM ns.items WHERE id IN (1, 5) ORDER BY id") == [(1, "new", 9), (5, "five", 5)]
         with pytest.raises(deltasql.ValidationError, match="takes all columns from s, which has no column 'name'"):
             sql(f"MERGE INTO ns.items t USING (SELECT 1 AS id) s ON t.id = s.id {merge}")

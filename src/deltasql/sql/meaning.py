@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -13,6 +14,7 @@ from deltasql.sql.binding.query_binder import QueryBinder, output_name
 from deltasql.sql.binding.scopes import Scope, ScopeTable, TypedColumn
 from deltasql.sql.catalog.pg_types import OPAQUE, UNKNOWN, SqlType, of_spark
 from deltasql.sql.functions.casts import ASSIGNMENT, cast, castable
+from deltasql.sql.functions.dates.time_zones import SESSION_ZONE
 from deltasql.sql.functions.templates import Typed
 
 Tree = Any
@@ -64,6 +66,8 @@ class PostgresMeaning:
     """Returns the type of an expression in Spark SQL, or None if it has none."""
     columns: Callable[[Tree], Sequence[TypedColumn]]
     """Returns the columns of a table."""
+    zone: Callable[[], str] | None = None
+    """Returns the time zone of the session."""
     queries: QueryBinder = field(init=False)
 
     def __post_init__(self) -> None:
@@ -76,6 +80,19 @@ class PostgresMeaning:
 
     def query(self, tree: Tree, targets: Sequence[TypedColumn] = ()) -> Tree:
         """Return a query, with its columns cast to those of a table."""
+        with self._in_session():
+            return self._query(tree, targets)
+
+    @contextmanager
+    def _in_session(self) -> Iterator[None]:
+        """Read constants in the time zone of the session."""
+        before = SESSION_ZONE.set(self.zone)
+        try:
+            yield
+        finally:
+            SESSION_ZONE.reset(before)
+
+    def _query(self, tree: Tree, targets: Sequence[TypedColumn]) -> Tree:
         found = self.queries.query(tree, targets=targets)
         pairs = list(zip(found, targets, strict=False))
         for column, target in pairs:
@@ -91,14 +108,20 @@ class PostgresMeaning:
 
     def condition(self, tree: Tree, scope: Scope) -> Tree:
         """Return a condition."""
-        return self.binder.condition(tree, scope)
+        with self._in_session():
+            return self.binder.condition(tree, scope)
 
     def value(self, tree: Tree, scope: Scope) -> Tree:
         """Return an expression."""
-        return self.binder.typed(self.binder.expression(tree, scope), tree).tree
+        with self._in_session():
+            return self.binder.typed(self.binder.expression(tree, scope), tree).tree
 
     def assigned(self, tree: Tree, scope: Scope, target: TypedColumn) -> Tree:
         """Return an expression as a value of a column."""
+        with self._in_session():
+            return self._assigned(tree, scope, target)
+
+    def _assigned(self, tree: Tree, scope: Scope, target: TypedColumn) -> Tree:
         value = self.binder.expression(tree, scope)
         if value.type == UNKNOWN:
             if isinstance(value.tree, exp.Null) or target.type.name in OPAQUE:

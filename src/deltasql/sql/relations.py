@@ -82,6 +82,10 @@ class Relations:
             frame = self.spark.sql(f"SELECT * FROM {spark_sql(plain)}")
         return columns_of_frame(frame)
 
+    def time_zone(self) -> str:
+        """Return the time zone of the Spark session."""
+        return str(self.spark.conf.get("spark.sql.session.timeZone"))
+
     def type_of(self, expression: str) -> Any:
         """Return the type of an expression in Spark SQL, as JSON of a schema."""
         return self.spark.sql(verbatim(f"SELECT {expression}")).schema.jsonValue()["fields"][0]["type"]

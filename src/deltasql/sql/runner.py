@@ -75,8 +75,10 @@ class Runner:
         values = self.parsed.values
         self.relations = Relations(self.session.spark, self.session.find, self.session.frame, values)
         if self.parsed.dialect == "postgres":
-            bind = PostgresMeaning(self.parsed.text, values, self.relations.type_of, self.relations.columns)
-            self.relations.meaning = bind
+            relations = self.relations
+            relations.meaning = PostgresMeaning(
+                self.parsed.text, values, relations.type_of, relations.columns, relations.time_zone
+            )
 
     def run(self) -> Result:
         """Run the statement and stage its changes; the caller commits."""

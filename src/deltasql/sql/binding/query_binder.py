@@ -29,6 +29,7 @@ class QueryBinder:
     def __init__(self, text: str, values: dict[str, Any], session: Session, columns: Columns) -> None:
         self.binder = Binder(text, values, session, self.types)
         self._columns = columns
+        self._keeps_unknown = False
 
     def types(self, tree: Tree, outer: Scope) -> list[SqlType]:
         """Bind a subquery in place and return the types of its columns."""
@@ -155,6 +156,14 @@ class QueryBinder:
             self._order(tree, scope, columns)
         return columns
 
+    def _common_columns(self, tree: Tree, scope: Scope) -> list[TypedColumn]:
+        """Return the columns of a set operation, whose literals without a type take the type of the other side."""
+        self._keeps_unknown = True
+        try:
+            return self._set_operation(tree.copy(), scope, ())
+        finally:
+            self._keeps_unknown = False
+
     def _expanded(self, tree: Tree, scope: Scope) -> list[Tree]:
         """Return the items of SELECT; a star is written out where the query becomes a subquery."""
         distinct = tree.args.get("distinct")
@@ -226,7 +235,8 @@ class QueryBinder:
             return item, [TypedColumn(name, array.type.element)], array
         value = self.binder.expression(inner, scope)
         wanted = target.type if target is not None and target.type.name not in OPAQUE else TEXT
-        value = self.binder.coerced(value, wanted, inner) if value.type == UNKNOWN else value
+        if value.type == UNKNOWN and not self._keeps_unknown:
+            value = self.binder.coerced(value, wanted, inner)
         if isinstance(value.tree, exp.Column) and not isinstance(item, exp.Alias):
             return value.tree, [TypedColumn(name, value.type)], None
         quoted = isinstance(item, exp.Alias) and item.args["alias"].quoted
@@ -314,6 +324,8 @@ class QueryBinder:
         return columns
 
     def _set_operation(self, tree: Tree, scope: Scope, targets: Sequence[TypedColumn]) -> list[TypedColumn]:
+        if not targets and not self._keeps_unknown:
+            targets = self._common_columns(tree, scope)
         left, right = (self.query(part, scope, targets) for part in (tree.this, tree.expression))
         name = type(tree).__name__.upper()
         if len(left) != len(right):

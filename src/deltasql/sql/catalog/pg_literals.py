@@ -171,7 +171,9 @@ def _date(text: str, target: SqlType) -> Typed:
     day, rest = _day_of(text.strip(), target)
     if rest and not _TIME.match(rest):
         raise _invalid(text, target)
-    return Typed(exp.cast(exp.Literal.string(day), "date"), target)
+    tree = exp.cast(exp.Literal.string(day), "date")
+    tree.meta["value"] = dt.date.fromisoformat(day)
+    return Typed(tree, target)
 
 
 def _day_of(text: str, target: SqlType) -> tuple[str, str]:
@@ -196,6 +198,7 @@ def _moment(text: str, target: SqlType) -> Typed:
     if zone and not _ZONE.fullmatch(zone):  # an abbreviation, such as IST, has another meaning in Spark
         raise InvalidLiteral(f'"{text}" is not read as {target}: write it as YYYY-MM-DD HH:MM:SS')
     local = Template(this=f"TIMESTAMP_NTZ'{day} {clock}'", expressions=[])
+    local.meta["value"] = dt.datetime.fromisoformat(f"{day} {clock}")
     if target.name == "timestamp":
         return Typed(local, target)
     if not zone.strip():

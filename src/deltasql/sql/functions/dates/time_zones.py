@@ -6,8 +6,11 @@ PostgreSQL (standard time) and the first for Spark.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from sqlglot import exp
 
@@ -18,6 +21,9 @@ Tree = Any
 DAY = 86_400_000_000
 """The microseconds of a day."""
 EPOCH = "TIMESTAMP_NTZ'1970-01-01 00:00:00'"
+SESSION_ZONE: ContextVar[Callable[[], str] | None] = ContextVar("SESSION_ZONE", default=None)
+"""Returns the time zone of the session while a statement is bound: constants are computed with it."""
+_UTC = ("UTC", "Etc/UTC", "GMT", "Z")
 NO_SUMMER_TIME = "current_timezone() IN ('UTC', 'Etc/UTC', 'GMT', 'Z')"
 """Whether the session's time zone is known to have no summer time; Spark computes it before it runs a query."""
 _ZONE_NAME = "^[A-Z][A-Za-z]+(/[A-Za-z0-9_+-]+)+$"
@@ -73,16 +79,52 @@ def unless_utc(simple: str, exact: str, trees: list[Tree]) -> Tree:
 
 def instant(local: Tree) -> Tree:
     """Return the instant of a date or of a timestamp without time zone in the session's time zone."""
+    constant = _constant(local)
+    found = None if constant is None else _instant_of_constant(constant)
+    if found is not None:
+        return found
     simple = "CAST({0} AS TIMESTAMP_LTZ)"
     return unless_utc(simple, second_of_two(simple, session_local), [local])
 
 
 def instant_of_literal(day_and_time: str) -> Tree:
     """Return the instant of a constant such as `2026-01-31 12:00:00`; Spark can compute it before it reads a table."""
+    found = _instant_of_constant(dt.datetime.fromisoformat(day_and_time))
+    if found is not None:
+        return found
     first = f"TIMESTAMP_LTZ'{day_and_time}'"
     later = _one_day_later(first, session_local)
     exact = f"CASE WHEN {session_local(later)} = {session_local(first)} THEN {later} ELSE {first} END"
     return unless_utc(first, exact, [])
+
+
+def _constant(local: Tree) -> dt.datetime | None:
+    """Return the value of a constant date or timestamp, or None."""
+    value = local.meta.get("value")
+    if isinstance(value, dt.datetime):
+        return value
+    if isinstance(value, dt.date):
+        return dt.datetime.combine(value, dt.time())
+    return None
+
+
+def _instant_of_constant(local: dt.datetime) -> Tree | None:
+    """Return the instant of a local time as a literal, or None if Python does not know the session's time zone."""
+    zone = SESSION_ZONE.get()
+    try:
+        known = ZoneInfo(zone()) if zone is not None else None
+    except (ZoneInfoNotFoundError, ValueError):
+        known = None
+    if known is None:
+        return None
+    # The smaller offset is standard time: for a time that the clock shows twice, and for one that it skips.
+    offsets = [known.utcoffset(local.replace(fold=fold)) for fold in (0, 1)]
+    offset = min(one for one in offsets if one is not None)
+    try:
+        moment = local - offset
+    except OverflowError:
+        return None
+    return Template(this=f"TIMESTAMP_LTZ'{moment.isoformat(sep=' ')}Z'", expressions=[])
 
 
 def zone_of(zone: Typed) -> Tree:
