@@ -68,7 +68,6 @@ REJECTED = {
     "SELECT id FROM shop.orders WHERE id > ANY(SELECT 1)": "`= ANY(query)`, `<> ALL(query)` or an array",
     "INSERT INTO shop.orders (id) VALUES (1) ON CONFLICT DO NOTHING": "`ON CONFLICT (id) DO NOTHING`",
     "COPY shop.orders FROM STDIN": "`COPY … FROM 'file'`",
-    "COPY shop.orders TO 'orders.csv'": "`lake.table(…).df()`",
     "COPY shop.orders FROM 'orders.csv' WHERE id > 1": "a COPY into another table, and `INSERT … SELECT … WHERE`",
     "CREATE TABLE shop.keys (id INT PRIMARY KEY)": "a table without keys, and `MERGE` or `ON CONFLICT (id)`",
     "CREATE VIEW shop.v AS SELECT 1": "a temporary view of the Spark session",

@@ -307,11 +307,13 @@ class TestTables:
         assert sql("SELECT count(*) FROM ns.mixed") == [(0,)]
         with pytest.raises(deltasql.TableExists):
             sql("CREATE TABLE ns.mixed (id INT)")
-        lake.create_table(f"{namespace}.mixed", "id INT")
-        sql("INSERT INTO ns.mixed VALUES (1)")
-        assert (sql("SELECT * FROM ns.mixed"), sql("SELECT * FROM ns.Mixed")) == ([(1,)], [])
-        with pytest.raises(deltasql.TableNotFound):
-            sql("SELECT * FROM ns.MIXED")
+        with pytest.raises(deltasql.TableExists):
+            lake.create_table(f"{namespace}.MIXED", "id INT")
+        table = lake.table(f"{namespace.upper()}.mixed")
+        assert table.name == f"{namespace}.Mixed"
+        with lake.begin() as tx:
+            tx.sql(f"INSERT INTO {namespace}.MIXED VALUES (1)")
+        assert tx.versions == {f"{namespace}.MIXED": 1}
         sql("DROP TABLE ns.ORDERS")
         with pytest.raises(deltasql.TableNotFound):
             lake.table(orders.name)

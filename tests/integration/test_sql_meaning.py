@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -169,6 +170,20 @@ class TestStatements:
             given = "SELECT 1 AS id, named_struct('x', 1) AS a"
             sql(f"MERGE INTO ns.nested t USING ({given}) s ON t.id = s.id {merge}")
 
+    def test_merge_with_schema_evolution(self, sql: Run, items: deltasql.Table) -> None:
+        sql(
+            "MERGE WITH SCHEMA EVOLUTION INTO ns.items t USING (VALUES (1, 'new', 2.5), (8, 'eight', 3.5)) AS s(id, name, price) "
+            "ON t.id = s.id WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        )
+        found = sql("SELECT id, name, n, price FROM ns.items ORDER BY id")
+        assert found == [
+            (1, "new", 1, Decimal("2.5")),
+            (2, "two", 2, None),
+            (3, None, 3, None),
+            (8, "eight", None, Decimal("3.5")),
+        ]
+        assert items.version == 2
+
     def test_a_merge_that_only_deletes_allows_several_matches(self, sql: Run, items: deltasql.Table) -> None:
         source = "(VALUES (1, 0), (1, 0), (9, 4), (9, 4)) AS s(id, n)"
         result = sql(
@@ -185,6 +200,59 @@ class TestStatements:
         assert items.version == 2
         sql("INSERT INTO ns.items (id) VALUES (4)")
         assert sql("SELECT id, size, note FROM ns.items WHERE id > 2 ORDER BY id") == [(3, 5, None), (4, 5, None)]
+
+    def test_a_table_like_another(self, sql: Run, lake: deltasql.Lake, namespace: str) -> None:
+        sql("CREATE TABLE ns.a (id INT NOT NULL, n INT DEFAULT 5, CONSTRAINT small CHECK (n < 10)) PARTITIONED BY (id)")
+        sql("CREATE TABLE ns.b (LIKE ns.a, more TEXT)")
+        sql("CREATE TABLE ns.c (LIKE ns.a INCLUDING ALL, CHECK (id > 0))")
+        sql("CREATE TABLE ns.d LIKE ns.a")
+        found = {name: lake.table(f"{namespace}.{name}") for name in "bcd"}
+        assert found["b"].schema.names == ["id", "n", "more"]
+        assert sql("INSERT INTO ns.b (id) VALUES (1) RETURNING n") == [(None,)]
+        assert sql("INSERT INTO ns.c (id) VALUES (1) RETURNING n") == [(5,)]
+        for statement in (
+            "INSERT INTO ns.c VALUES (1, 11)",
+            "INSERT INTO ns.c VALUES (0, 1)",
+            "INSERT INTO ns.d VALUES (1, 11)",
+        ):
+            with pytest.raises(deltasql.ConstraintViolation):
+                sql(statement)
+        assert found["d"].state().metadata.partition_columns == ("id",)
+        with pytest.raises(deltasql.TableNotFound):
+            sql("CREATE TABLE ns.e (LIKE ns.nothing)")
+
+    def test_a_replaced_table(self, sql: Run, items: deltasql.Table, lake: deltasql.Lake) -> None:
+        sql("CREATE OR REPLACE TABLE ns.items AS SELECT name, id::text AS id FROM ns.items WHERE id = 1")
+        assert sql("SELECT * FROM ns.items") == [("one", "1")]
+        assert items.version == 2
+        sql("CREATE OR REPLACE TABLE ns.items (a INT, b INT) PARTITIONED BY (b)")
+        assert sql("SELECT * FROM ns.items") == []
+        assert items.state().metadata.partition_columns == ("b",)
+        assert items.history(1)[0].operation == "CREATE OR REPLACE TABLE"
+        assert items.arrow(version=1).num_rows == 3
+        sql("CREATE OR REPLACE TABLE ns.fresh (a INT)")
+        assert sql("SELECT * FROM ns.fresh") == []
+
+    def test_copy_to_a_file(
+        self, sql: Run, items: deltasql.Table, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        sql(
+            "COPY (SELECT id, name, current, DATE '2026-01-31' AS day FROM ns.items ORDER BY id) TO 'out.csv' WITH (HEADER)"
+        )
+        assert (tmp_path / "out.csv").read_text().splitlines() == [
+            '"id","name","current","day"',
+            '1,"one","t","2026-01-31"',
+            '2,"two","f","2026-01-31"',
+            '3,,"t","2026-01-31"',
+        ]
+        sql("COPY ns.items (id, n) TO 'out.parquet'")
+        sql("CREATE TABLE ns.back (id INT, n INT)")
+        sql("COPY ns.back FROM 'out.parquet'")
+        assert sorted(sql("SELECT * FROM ns.back")) == [(1, 1), (2, 2), (3, 3)]
+        with pytest.raises(deltasql.ValidationError, match="COPY cannot write column 'arr', which is integer"):
+            sql("COPY ns.items TO 'arrays.csv'")
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["out.csv", "out.parquet"]
 
     @pytest.mark.parametrize("by", ["HASH (id)", "RANGE (id)"])
     def test_other_partitions_are_rejected(self, sql: Run, by: str) -> None:
@@ -214,6 +282,16 @@ class TestSubstitution:
         )
         sql("INSERT INTO ns.g (id) VALUES (1)")
         assert sql("SELECT d, g FROM ns.g") == [(self.TEXT, self.TEXT)]
+
+
+def test_settings_of_the_session_do_not_change_the_meaning(sql: Run, spark_session: SparkSession) -> None:
+    spark_session.conf.set("spark.sql.ansi.enabled", "false")
+    try:
+        with pytest.raises(Exception, match="Division by zero"):
+            sql("SELECT 1 / (i - 1) FROM (VALUES (1)) AS t(i)")
+        assert spark_session.conf.get("spark.sql.ansi.enabled") == "false"
+    finally:
+        spark_session.conf.unset("spark.sql.ansi.enabled")
 
 
 def test_the_dialect_of_spark(sql: Run, items: deltasql.Table) -> None:

@@ -140,13 +140,16 @@ class Lake:
         def create(name: str, spec: TableSpec) -> TableState:
             return self._creator.stage(txn, self.local_name(name), spec)
 
+        def replace(state: TableState, spec: TableSpec) -> None:
+            self._creator.replace(txn, state, spec)
+
         def read(state: TableState, version: int | None, timestamp: str | None) -> DataFrame:
             if version is None and timestamp is None:
                 return self.frame_of(txn.snapshot(state))
             return Table(self, state.table_id, state.name).df(version, timestamp)
 
         spark = self._spark.get
-        return TransactionSession(txn, self.store, self.writer, self.changer, spark, read, create, drop)
+        return TransactionSession(txn, self.store, self.writer, self.changer, spark, read, create, replace, drop)
 
     def config_values(self) -> dict[str, Any]:
         """Return the configuration, to open the same lake in another process."""
@@ -309,7 +312,7 @@ class Lake:
             versions = tx.commit()
         if result.frame is not None or result.table is None:
             return result.frame
-        version = versions.get(result.table.name, result.table.version)
+        version = versions.get(tx.name_of(result.table), result.table.version)
         return CommitResult(version, str(tx.id), result.metrics)
 
     def begin(self, **options: Any) -> Transaction:

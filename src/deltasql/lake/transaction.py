@@ -335,6 +335,10 @@ class Transaction:
         txn, lake = self._begun(table)
         return txn.find(lake.local_name(table) if isinstance(table, str) else table.id)
 
+    def name_of(self, state: TableState) -> str:
+        """Return the name of a changed table in `versions`."""
+        return self._names.get(state.table_id, state.name)
+
     def _name(self, table: str | TableHandle, state: TableState) -> None:
         self._names[state.table_id] = table if isinstance(table, str) else table.name
 

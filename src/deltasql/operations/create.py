@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,7 @@ from deltasql.protocol.properties import (
 from deltasql.protocol.schema import schema_string
 from deltasql.protocol.schema_fit import nullable
 from deltasql.protocol.schema_rules import reject_unchecked_not_null
-from deltasql.protocol.table_changes import NewTable, TableState
+from deltasql.protocol.table_changes import NewTable, Reads, TableState
 from deltasql.store import Store
 
 
@@ -63,33 +63,31 @@ class TableCreator:
         namespace, table = split_name(name)
         full = f"{namespace}.{table}"
         table_id = str(uuid.uuid4())
-        partitions = spec.partition_by
-        configuration = _configuration(full, spec.properties, spec.constraints)
-        rows = spec.as_
-        if rows is not None and not is_spark_frame(rows):
-            rows = arrow_rows(rows, full)
-        if spec.schema is None and rows is None:
-            raise UsageError(f"table {full}: a schema is missing: pass schema, or rows with as_", table=full)
-        schema = json.dumps(nullable(struct_of(rows))) if spec.schema is None else spec.schema
-        text = schema_string(schema, table=full)
-        reject_unchecked_not_null(text, full)
-        protocol = _protocol(full, configuration, text)
-        metadata = Metadata(
-            id=table_id,
-            schema_string=text,
-            partition_columns=(partitions,) if isinstance(partitions, str) else tuple(partitions),
-            configuration=without_requested_features(configuration),
-            description=spec.description,
-            created_time=time.time_ns() // 1_000_000,
-        )
+        defined = _defined(full, table_id, spec)
         location = self._location(namespace, table, table_id, spec.location)
-        self._reject_existing_log(full, location, configuration)
+        self._reject_existing_log(full, location, defined.configuration)
         state = TableState(0, table_id, full, -1, None, None, location)
-        info = CommitInfo("CREATE TABLE", _create_parameters(metadata))
-        txn.create(state, NewTable(namespace, table, location), [protocol, metadata, info])
-        if rows is not None:
-            self._writer.write(txn, state, rows, WriteOptions())
+        info = CommitInfo("CREATE TABLE", _create_parameters(defined.metadata))
+        protocol = grown(None, defined.features, full) or Protocol()
+        txn.create(state, NewTable(namespace, table, location), [protocol, defined.metadata, info])
+        if defined.rows is not None:
+            self._writer.write(txn, state, defined.rows, WriteOptions())
         return state
+
+    def replace(self, txn: MultiTableTransaction, state: TableState, spec: TableSpec) -> None:
+        """Stage another definition of a table that has no rows left, and its first rows."""
+        if spec.location is not None and _absolute(spec.location) != state.location:
+            raise UsageError(
+                f"table {state.name}: a table that is replaced stays at {state.location}: leave the location out",
+                table=state.name,
+                value=spec.location,
+            )
+        defined = _defined(state.name, state.table_id, spec)
+        txn.stage_metadata(state, defined.metadata, grown(state.protocol, defined.features, state.name))
+        info = CommitInfo("CREATE OR REPLACE TABLE", _create_parameters(defined.metadata))
+        txn.stage_on(state, [info], reads=Reads(whole_table=True))
+        if defined.rows is not None:
+            self._writer.write(txn, txn.state_of(state), defined.rows, WriteOptions())
 
     def _location(self, namespace: str, table: str, table_id: str, given: str | None) -> str:
         """Return the location of a new table; by default a directory that holds nothing yet."""
@@ -136,10 +134,38 @@ def _configuration(
     return values
 
 
-def _protocol(table: str, configuration: Mapping[str, str], text: str) -> Protocol:
+@dataclass(frozen=True, slots=True)
+class _Defined:
+    """A checked definition."""
+
+    metadata: Metadata
+    configuration: Mapping[str, str]
+    features: Collection[str]
+    rows: Any
+
+
+def _defined(table: str, table_id: str, spec: TableSpec) -> _Defined:
+    """Check a definition and return its parts."""
+    configuration = _configuration(table, spec.properties, spec.constraints)
+    rows = spec.as_
+    if rows is not None and not is_spark_frame(rows):
+        rows = arrow_rows(rows, table)
+    if spec.schema is None and rows is None:
+        raise UsageError(f"table {table}: a schema is missing: pass schema, or rows with as_", table=table)
+    schema = json.dumps(nullable(struct_of(rows))) if spec.schema is None else spec.schema
+    text = schema_string(schema, table=table)
+    reject_unchecked_not_null(text, table)
     properties = TableProperties.of(configuration)
-    needed = needed_features(properties, text) | properties.requested_features
-    return grown(None, needed, table) or Protocol()
+    partitions = spec.partition_by
+    metadata = Metadata(
+        id=table_id,
+        schema_string=text,
+        partition_columns=(partitions,) if isinstance(partitions, str) else tuple(partitions),
+        configuration=without_requested_features(configuration),
+        description=spec.description,
+        created_time=time.time_ns() // 1_000_000,
+    )
+    return _Defined(metadata, configuration, needed_features(properties, text) | properties.requested_features, rows)
 
 
 def _create_parameters(metadata: Metadata) -> dict[str, Any]:

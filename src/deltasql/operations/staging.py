@@ -121,7 +121,8 @@ class Staging:
     def find(self, table: str | UUID) -> TableState:
         """Return a table as this transaction sees it, by id or name."""
         for staged in self._staged.values():
-            if staged.create is not None and str(table) in (staged.state.table_id, *table_names(staged.state)):
+            names = [name.lower() for name in (staged.state.table_id, *table_names(staged.state))]
+            if staged.create is not None and str(table).lower() in names:
                 return self.state_of(staged.state)
         return self.state_of(self._store.state(table))
 

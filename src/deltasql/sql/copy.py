@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -28,36 +29,42 @@ def copied_rows(spark: Any, parsed: Parsed, columns: Sequence[str], *, named: bo
 
     The columns of a CSV file without header are the given columns in order; otherwise columns match by name.
     """
-    path, options = _path(parsed), _options(parsed)
-    kind = (options.pop("format", None) or path.rpartition(".")[2]).lower()
-    if kind not in _FORMATS:
-        raise parsed.rejected(f"format {kind!r} is not supported: use csv, parquet or json", _file(parsed))
-    form = _FORMATS[kind]
+    path, options = copy_path(parsed), copy_options(parsed)
+    form, tab = copy_format(parsed, path, options)
     unknown = options.keys() - ({*_CSV, "null", "header"} if form == "csv" else set())
     if unknown:
         raise parsed.rejected(f"COPY from {form} has no option {', '.join(sorted(unknown)).upper()}", _file(parsed))
     if form == "csv":
-        return _csv(spark, path, options, columns, {"sep": "\t"} if kind == "tsv" else {}, named=named)
+        return _csv(spark, path, options, columns, {"sep": "\t"} if tab else {}, named=named)
     frame = _json(spark, path, parsed) if form == "json" else spark.read.format(form).load(path)
     return frame.select(*map(quoted, columns)) if named else frame
+
+
+def copy_format(parsed: Parsed, path: str, options: dict[str, str]) -> tuple[str, bool]:
+    """Return the format of a file, and whether tabs separate its values; the option FORMAT is taken out."""
+    kind = (options.pop("format", None) or path.rpartition(".")[2]).lower()
+    if kind not in _FORMATS:
+        raise parsed.rejected(f"format {kind!r} is not supported: use csv, parquet or json", _file(parsed))
+    return _FORMATS[kind], kind == "tsv"
 
 
 def _file(parsed: Parsed) -> Tree:
     files = parsed.tree.args.get("files") or []
     if len(files) != 1:
-        raise parsed.rejected("COPY reads one file: COPY orders FROM 'orders.csv'")
+        raise parsed.rejected("COPY reads or writes one file: COPY orders FROM 'orders.csv'")
     return files[0]
 
 
-def _path(parsed: Parsed) -> str:
+def copy_path(parsed: Parsed) -> str:
+    """Return the path of the file; a relative path is relative to this process, not to Spark's."""
     file = _file(parsed)
     path = parsed.values[file.name] if isinstance(file, exp.Placeholder) else file.name
     if not isinstance(file, exp.Literal | exp.Placeholder) or not isinstance(path, str):
         raise parsed.rejected(f"COPY reads a file given by its path, FROM 'orders.csv', got {path!r}", file)
-    return path
+    return path if "://" in path or path.startswith(("file:", "/")) else str(Path(path).absolute())
 
 
-def _options(parsed: Parsed) -> dict[str, str]:
+def copy_options(parsed: Parsed) -> dict[str, str]:
     """Return the options, in parentheses or in PostgreSQL's older syntax: CSV HEADER DELIMITER ';'."""
     params = parsed.tree.args.get("params") or ()
     words = [_plain(parsed, part) for p in params for part in (p.this, p.args.get("expression"))]

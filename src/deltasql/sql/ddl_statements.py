@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,8 +12,12 @@ from sqlglot import exp
 
 from deltasql.errors import UnsupportedFeature, ValidationError, text_position, unknown_column
 from deltasql.operations.create import TableSpec
+from deltasql.operations.overwrite import metadata_of
+from deltasql.operations.write import fields_of
+from deltasql.protocol.properties import CONSTRAINT_PREFIX
 from deltasql.protocol.schema import Json, schema_string, struct_type
-from deltasql.protocol.schema_fit import parse_struct
+from deltasql.protocol.schema_fit import DEFAULT, GENERATED, parse_struct
+from deltasql.protocol.table_changes import TableState
 from deltasql.sql.meaning import Meaning, Scope, ScopeTable, TypedColumn, columns_of_fields
 from deltasql.sql.parse import Parsed, Tree
 from deltasql.sql.positions import start_of
@@ -32,6 +36,8 @@ class Definition:
     query: Tree | None
     """The query of CREATE TABLE … AS, whose rows are not part of the spec yet."""
     if_not_exists: bool
+    replace: bool = False
+    """Whether the table may exist, and is replaced then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,25 +64,66 @@ class Alteration:
     defaults: dict[str, str | None] = field(default_factory=dict)
 
 
-def definition(parsed: Parsed, meaning: Meaning) -> Definition:
-    """Return the definition of a CREATE TABLE."""
+def definition(parsed: Parsed, meaning: Meaning, find: Callable[[str], TableState]) -> Definition:
+    """Return the definition of a CREATE TABLE; `find` returns the table that LIKE names."""
     tree = parsed.tree
-    if tree.args.get("kind", "").upper() != "TABLE" or tree.args.get("replace"):
+    if tree.args.get("kind", "").upper() != "TABLE":
         raise parsed.rejected("only CREATE TABLE is supported")
     _reject_parameters(parsed, [part for name, part in tree.args.items() if name != "expression"])
     schema = tree.this if isinstance(tree.this, exp.Schema) else None
     table = schema.this if schema is not None else tree.this
-    columns, constraints = _columns(schema, Definer(parsed, meaning)) if schema is not None else ([], {})
+    like = _likes(tree, find)
+    definer = Definer(parsed, meaning, columns_of_fields(like.columns))
+    columns, constraints = _columns(schema, definer) if schema is not None else ([], {})
     known = dict(_properties(tree.args.get("properties"), parsed))
+    columns = [*like.columns, *columns]
     spec = TableSpec(
         json.dumps(struct_type(columns)) if columns else None,
         location=known.get("location"),
-        partition_by=known.get("partitioned", ()),
-        properties=known["properties"],
-        constraints=constraints,
+        partition_by=known.get("partitioned", like.partition_by),
+        properties={**like.properties, **known["properties"]},
+        constraints={**like.constraints, **constraints},
         description=known.get("comment"),
     )
-    return Definition(table_name(table), spec, tree.args.get("expression"), bool(tree.args.get("exists")))
+    query = tree.args.get("expression")
+    return Definition(table_name(table), spec, query, bool(tree.args.get("exists")), bool(tree.args.get("replace")))
+
+
+@dataclass
+class _Like:
+    """What a new table takes from others."""
+
+    columns: list[Json] = field(default_factory=list)
+    constraints: dict[str, str] = field(default_factory=dict)
+    properties: dict[str, str] = field(default_factory=dict)
+    partition_by: tuple[str, ...] = ()
+
+
+def _likes(tree: Tree, find: Callable[[str], TableState]) -> _Like:
+    """Return what LIKE takes: `(LIKE t INCLUDING …)` as PostgreSQL does, `LIKE t` all of it as Spark does."""
+    found = _Like()
+    properties = tree.args.get("properties")
+    for item in tree.this.expressions if isinstance(tree.this, exp.Schema) else ():
+        if isinstance(item, exp.LikeProperty):
+            _take(found, find(table_name(item.this)), {one.args["value"].name.upper() for one in item.expressions})
+    for item in properties.expressions if properties is not None else ():
+        if isinstance(item, exp.LikeProperty):
+            metadata = metadata_of(find(table_name(item.this)))
+            _take(found, find(table_name(item.this)), {"ALL"})
+            found.partition_by = tuple(metadata.partition_columns)
+            kept = {k: v for k, v in metadata.configuration.items() if not k.startswith(CONSTRAINT_PREFIX)}
+            found.properties |= kept
+    return found
+
+
+def _take(found: _Like, state: TableState, including: set[str]) -> None:
+    parts = {"DEFAULTS": DEFAULT, "GENERATED": GENERATED, "COMMENTS": "comment"}
+    dropped = {key for name, key in parts.items() if not including & {name, "ALL"}}
+    for one in fields_of(state):
+        metadata = {key: value for key, value in (one.get("metadata") or {}).items() if key not in dropped}
+        found.columns.append({**one, "metadata": metadata})
+    if including & {"CONSTRAINTS", "ALL"}:
+        found.constraints |= dict(metadata_of(state).table_properties.constraints)
 
 
 def _reject_parameters(parsed: Parsed, parts: Sequence[Any]) -> None:
@@ -126,6 +173,8 @@ def _columns(schema: Tree, definer: Definer) -> tuple[list[Json], dict[str, str]
             case exp.Constraint() | exp.CheckColumnConstraint():
                 name, condition = check_of(item, definer, f"check_{len(constraints) + 1}")
                 constraints[name] = condition
+            case exp.LikeProperty():
+                pass
             case _:
                 raise parsed.rejected(f"{parsed.sql_of(item)} is not supported for tables", item)
     return columns, constraints
@@ -220,6 +269,8 @@ def _properties(properties: Tree | None, parsed: Parsed) -> Iterator[tuple[str, 
                 yield "location", item.this.name
             case exp.SchemaCommentProperty():
                 yield "comment", item.this.name
+            case exp.LikeProperty():
+                pass
             case exp.FileFormatProperty() if item.this.name.lower() in ("delta", "deltasql"):
                 pass
             case exp.Property() if "value" in item.args:

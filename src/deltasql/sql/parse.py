@@ -18,7 +18,16 @@ from deltasql.sql.parameters import name_for, shown_parameter
 from deltasql.sql.pg_parser import PostgreSql
 from deltasql.sql.positions import numbers, rejected, start_of, unclosed
 from deltasql.sql.supported_syntax import reject_unknown_parts
-from deltasql.sql.tokens import Token, actions_of, by_number, numbered, outer_where, whole_numbers, zoneless
+from deltasql.sql.tokens import (
+    Token,
+    actions_of,
+    by_number,
+    numbered,
+    outer_where,
+    whole_numbers,
+    without_schema_evolution,
+    zoneless,
+)
 
 Tree = Any
 _WORD = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*([A-Za-z_]+)", re.DOTALL)
@@ -53,6 +62,8 @@ class Parsed:
     values: dict[str, Any]
     explain: bool = False
     dialect: str = "postgres"
+    evolves: bool = False
+    """Whether a MERGE adds the columns of its source to the table."""
     start: int | None = None
     """The position of the statement if it is only a part of the text."""
 
@@ -82,10 +93,10 @@ def parse(text: str, params: Sequence[Any] | Mapping[str, Any] | None = None, di
     _check_kind(text, after, explain=explain is not None)
     try:
         in_order = params is not None and not isinstance(params, Mapping)
-        tree = _tree(text, after, DIALECTS[dialect], in_order=in_order)
+        tree, evolves = _tree(text, after, DIALECTS[dialect], in_order=in_order)
         reject_unknown_parts(text, tree)
         _check_column_types(text, tree)
-        return Parsed(text, tree, _bound(tree, params), explain is not None, dialect)
+        return Parsed(text, tree, _bound(tree, params), explain is not None, dialect, evolves)
     except RecursionError:
         raise rejected(text, "cannot be run: it is nested too deeply: split it") from None
 
@@ -101,9 +112,9 @@ def _check_kind(text: str, after: int, *, explain: bool) -> None:
         raise rejected(text, f"{word} is not supported (supported: {', '.join(_KINDS)})", first.start(1))
 
 
-def _tree(text: str, after: int, dialect: Dialect, *, in_order: bool) -> Tree:
+def _tree(text: str, after: int, dialect: Dialect, *, in_order: bool) -> tuple[Tree, bool]:
     masked = re.sub(r"\S", " ", text[:after]) + text[after:]  # keeps all positions
-    tokens = _tokens(text, masked, dialect)
+    tokens, evolves = without_schema_evolution(_tokens(text, masked, dialect))
     tokens = numbered(text, tokens) if in_order else tokens
     found = _trees(text, tokens, dialect)
     if not found:
@@ -111,7 +122,7 @@ def _tree(text: str, after: int, dialect: Dialect, *, in_order: bool) -> Tree:
     if len(found) != 1:
         raise rejected(text, f"holds {len(found)} statements: run them one at a time, or in a transaction")
     [tree] = found
-    return _commanded(text, tokens, dialect) if isinstance(tree, exp.Command) else tree
+    return (_commanded(text, tokens, dialect) if isinstance(tree, exp.Command) else tree), evolves
 
 
 def _tokens(text: str, masked: str, dialect: Dialect) -> list[Token]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -13,8 +14,10 @@ from deltasql.errors import TableNotFound
 from deltasql.operations.dml import Change, Outcome
 from deltasql.operations.write import WriteOptions
 from deltasql.protocol.constraints import quoted
+from deltasql.protocol.schema import Json
 from deltasql.protocol.table_changes import TableState
 from deltasql.sql.copy import copied_rows
+from deltasql.sql.copy_out import write_rows
 from deltasql.sql.dml.inserts import InsertStatement
 from deltasql.sql.dml.row_statements import RowStatement
 from deltasql.sql.dml.statement_target import target_of
@@ -24,6 +27,13 @@ from deltasql.sql.positions import start_of
 from deltasql.sql.relations import Relations, table_name
 from deltasql.sql.statement_failures import explained
 
+_SETTINGS = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.decimalOperations.allowPrecisionLoss": "true",
+    "spark.sql.parser.escapedStringLiterals": "false",
+}
+"""Settings of Spark on which the translation of expressions relies; all are Spark's defaults."""
 _ROW_STATEMENTS = (exp.Insert, exp.Update, exp.Delete, exp.Merge)
 
 
@@ -50,6 +60,9 @@ class StatementContext(Protocol):
         self, state: TableState, rows: Any, options: WriteOptions, *, reads_itself: bool = False
     ) -> Mapping[str, str]:
         """Write rows to a table."""
+
+    def add_columns(self, state: TableState, columns: Sequence[Json]) -> TableState:
+        """Add columns to a table and return its state."""
 
     def define(self, parsed: Parsed, meaning: Meaning, rows: Callable[[Tree], Any]) -> None:
         """CREATE, DROP or ALTER a table."""
@@ -84,8 +97,15 @@ class Runner:
         """Run the statement and stage its changes; the caller commits."""
         tree = self.parsed.tree
         tables = {table.alias_or_name for table in tree.find_all(exp.Table, exp.Subquery)}
-        with explained(self.parsed.text, tables, files=isinstance(tree, exp.Copy)):
+        with explained(self.parsed.text, tables, files=isinstance(tree, exp.Copy)), self._settings():
             return self._run(tree)
+
+    def _settings(self) -> AbstractContextManager[None]:
+        """Return the settings with which Spark analyses the expressions of PostgreSQL."""
+        from deltasql.engines.spark.session import with_settings
+
+        is_translated = self.parsed.dialect == "postgres" and not isinstance(self.parsed.tree, exp.Drop)
+        return with_settings(self.session.spark, _SETTINGS) if is_translated else nullcontext()
 
     def _run(self, tree: Tree) -> Result:
         self._reject_unsupported(tree)
@@ -201,7 +221,16 @@ class Runner:
         return rows.merge()
 
     def _changed(self, tree: Tree) -> Result:
-        return self._change(self._row_statement(tree))
+        rows = self._row_statement(tree)
+        return self._change(self._evolved(rows) if self.parsed.evolves else rows)
+
+    def _evolved(self, rows: RowStatement) -> RowStatement:
+        """Add the columns of the source that the table lacks to the table: MERGE WITH SCHEMA EVOLUTION."""
+        new = rows.new_columns()
+        if not new:
+            return rows
+        target = replace(rows.target, state=self.session.add_columns(rows.target.state, new))
+        return RowStatement(self.parsed, self.relations, target)
 
     def _change(self, rows: RowStatement, change: Change | None = None) -> Result:
         outcome = self.session.change(rows.target.state, change or self._planned(rows))
@@ -232,13 +261,25 @@ class Runner:
 
     def _copy(self, tree: Tree) -> Result:
         if not tree.args.get("kind"):
-            raise self._rejected("copies out of a table: only COPY … FROM is supported; table.df() returns the rows")
+            return self._copy_out(tree)
         table = self._changed_table(tree.this)
         target = target_of(table, self._table(table), self.parsed)
         named = tree.this.expressions if isinstance(tree.this, exp.Schema) else None
         columns = [target.column(c.name, c)["name"] for c in named] if named else target.columns
         rows = copied_rows(self.session.spark, self.parsed, columns, named=named is not None)
         return Result(None, target.state, self.session.write(target.state, rows, WriteOptions(assign=True)))
+
+    def _copy_out(self, tree: Tree) -> Result:
+        given = tree.this
+        if isinstance(given, exp.Subquery):
+            query = given.this
+        else:
+            named = given.expressions if isinstance(given, exp.Schema) else None
+            table = given.this if isinstance(given, exp.Schema) else given
+            columns = [exp.column(column.this.copy()) for column in named] if named else [exp.Star()]
+            query = exp.select(*columns).from_(table.copy())
+        count = write_rows(self._query(query), self.parsed)
+        return Result(metrics={"numOutputRows": str(count)})
 
     def _explained(self, tree: Tree) -> Result:
         if isinstance(tree, exp.Query):

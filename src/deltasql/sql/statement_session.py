@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from deltasql.engines.row_change import UPDATE, Clause, RowChange
+from deltasql.engines.row_change import DELETE, UPDATE, Clause, RowChange
 from deltasql.errors import TableExists, TableNotFound, UsageError
 from deltasql.operations import alter
 from deltasql.operations.commit import MultiTableTransaction
@@ -16,6 +16,7 @@ from deltasql.operations.create import TableSpec
 from deltasql.operations.dml import Change, Outcome, RowChanger
 from deltasql.operations.write import TableWriter, WriteOptions, fields_of
 from deltasql.protocol.constraints import quoted
+from deltasql.protocol.schema import Json
 from deltasql.protocol.schema_fit import DEFAULT, GENERATED
 from deltasql.protocol.table_changes import Reads, TableState
 from deltasql.sql.ddl_statements import Definition, alteration, definition
@@ -36,20 +37,24 @@ class TransactionSession:
     spark_session: Callable[[], Any]
     read: Callable[[TableState, int | None, str | None], Any]
     create: Callable[[str, TableSpec], TableState]
+    replace: Callable[[TableState, TableSpec], None]
+    """Gives a table without rows another definition."""
     drop: Callable[[str], None] | None = None
     """Drops a table at once; None in a transaction, which could not undo it."""
     names: dict[str, str] = field(default_factory=dict)
-    """The names of changed tables, by table id."""
+    """The names of changed tables as the statements write them, by table id."""
+    _written: dict[str, str] = field(default_factory=dict)
+    """The names of all tables as the statements write them, by table id."""
 
     @property
     def spark(self) -> Any:
         return self.spark_session()
 
     def find(self, name: str) -> TableState | None:
-        """Return a table by its name; another case is accepted if only one table matches."""
+        """Return a table by its name in any case."""
         state = self.txn.find_or_none(name)
-        if state is None and (written := self.store.find_ignoring_case(name)) is not None:
-            state = self.txn.find_or_none(written)
+        if state is not None:
+            self._written.setdefault(state.table_id, name)
         return state
 
     def frame(self, state: TableState, version: int | None, timestamp: str | None) -> Any:
@@ -58,8 +63,11 @@ class TransactionSession:
     def change(self, state: TableState, change: Change) -> Outcome:
         outcome = self.changer.change(self.txn, state, change, translate_errors=False)
         if outcome.changed:
-            self.names[state.table_id] = state.name
+            self._changed(state)
         return outcome
+
+    def _changed(self, state: TableState) -> None:
+        self.names[state.table_id] = self._written.get(state.table_id, state.name)
 
     def explain(self, state: TableState, change: Change) -> str:
         return self.changer.explain(self.txn, state, change)
@@ -70,26 +78,42 @@ class TransactionSession:
         metrics = self.writer.write(self.txn, state, _with_nulls(rows, fields_of(state)), options)
         if reads_itself:
             self.txn.stage_on(state, [], reads=Reads(whole_table=True))
-        self.names[state.table_id] = state.name
+        self._changed(state)
         return metrics
+
+    def add_columns(self, state: TableState, columns: Sequence[Json]) -> TableState:
+        alter.add_columns(self.txn, self.txn.state_of(state), columns)
+        self._changed(state)
+        return self.txn.state_of(state)
 
     def define(self, parsed: Parsed, meaning: Meaning, rows: Callable[[Tree], Any]) -> None:
         tree = parsed.tree
         if isinstance(tree, exp.Create):
-            self._create(definition(parsed, meaning), rows)
+            self._create(definition(parsed, meaning, self._fields), rows)
         elif isinstance(tree, exp.Drop):
             self._drop(parsed)
         else:
             self._alter(parsed, meaning)
 
     def _create(self, table: Definition, rows: Callable[[Tree], Any]) -> None:
-        if self.find(table.name) is not None:
+        found = self.find(table.name)
+        if found is not None and not table.replace:
             if table.if_not_exists:
                 return
             raise TableExists(table.name)
         spec = table.spec if table.query is None else replace(table.spec, as_=rows(table.query))
-        state = self.create(table.name, spec)
-        self.names[state.table_id] = state.name
+        if found is not None:
+            self.change(found, Change(DELETE, RowChange((Clause(DELETE),)), None, {"predicate": "[]"}))
+            self.replace(self.txn.state_of(found), spec)
+        state = found or self.create(table.name, spec)
+        self._changed(state)
+
+    def _fields(self, name: str) -> TableState:
+        """Return the table that CREATE TABLE … LIKE names."""
+        state = self.find(name)
+        if state is None:
+            raise TableNotFound(name)
+        return state
 
     def _drop(self, parsed: Parsed) -> None:
         tree = parsed.tree
@@ -132,7 +156,7 @@ class TransactionSession:
             current = self.txn.state_of(state)
             free = constraint or alter.unused_constraint_name(current)
             alter.add_constraint(self.txn, current, free, condition, self.read(state, None, None))
-        self.names[state.table_id] = state.name
+        self._changed(state)
 
     def _fill(self, state: TableState, column: str, default: str) -> None:
         """Give a new column its default in all rows, and for rows to come."""

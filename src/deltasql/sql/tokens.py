@@ -85,6 +85,15 @@ def _joined(text: str, number: Token, token: Token) -> Token:
     return type(number)(TokenType.NUMBER, value, number.line, number.col, number.start, token.end)
 
 
+def without_schema_evolution(tokens: Sequence[Token]) -> tuple[list[Token], bool]:
+    """Take WITH SCHEMA EVOLUTION out of a MERGE, which sqlglot does not parse, and return whether it was there."""
+    words = [token.text.upper() for token in tokens]
+    for start, word in enumerate(words):
+        if word == "MERGE" and words[start + 1 : start + 4] == ["WITH", "SCHEMA", "EVOLUTION"]:
+            return [*tokens[: start + 1], *tokens[start + 4 :]], True
+    return list(tokens), False
+
+
 def outer_where(tokens: Sequence[Token]) -> Token | None:
     """Return the WHERE of the statement itself, not of a subquery."""
     return next((token for token in _outer(tokens) if token.token_type == TokenType.WHERE), None)

@@ -156,12 +156,6 @@ class Store:
             shape_version=-1 if row["shape_version"] is None else row["shape_version"],
         )
 
-    def find_ignoring_case(self, name: str) -> str | None:
-        """Return the only table with a name, ignoring case, None if there is none or more than one."""
-        full = name if "." in name else f"public.{name}"
-        found = [row["name"] for row in self._database.rows("names_in_any_case", name=full)]
-        return found[0] if len(found) == 1 else None
-
     def _suggest(self, name: str) -> str | None:
         names = [next(iter(row.values())) for row in self._database.rows("table_names")]
         return closest_name(name if "." in name else f"public.{name}", names)

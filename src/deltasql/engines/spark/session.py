@@ -11,7 +11,7 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,6 +64,20 @@ class SparkSource:
 def is_classic(session: SparkSession) -> bool:
     """Return whether the session is a classic one, with a JVM of this process, and not a Spark Connect session."""
     return hasattr(session, "_jsparkSession")
+
+
+@contextmanager
+def with_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Give a session other settings for a while. Only those that differ are set, and all are restored."""
+    before = {name: spark.conf.get(name) for name in settings}
+    other = {name: value for name, value in settings.items() if (before[name] or "").lower() != value}
+    for name, value in other.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name in other:
+            spark.conf.set(name, before[name] or "")
 
 
 def java_class(session: SparkSession, name: str) -> Any:

@@ -59,7 +59,8 @@ class Scope:
 
     def owners(self, name: str) -> list[str]:
         """Return the names of the sources that have a column."""
-        return [source.name for source in self.sources if source.find(name)]
+        found = [source for source in self.sources if source.find(name) and name.lower() not in source.merged]
+        return [source.name for source in found]
 
     def source(self, name: str) -> ScopeTable | None:
         """Return a source by its name, of this query or of one around it."""

@@ -31,6 +31,7 @@ from deltasql.expressions.conjuncts import is_own, own_part
 from deltasql.operations.change_builders import merge_parameters
 from deltasql.operations.dml import Change, history_parameters
 from deltasql.protocol.constraints import quoted
+from deltasql.protocol.schema import Json
 from deltasql.sql.catalog.pg_types import TEXT, SqlType
 from deltasql.sql.dml.assignments import assignments, inserted_values
 from deltasql.sql.dml.column_scopes import Scope, column_of, is_inside_query, qualify, qualify_merged
@@ -107,6 +108,13 @@ class RowStatement:
             why = "has a WHEN clause that no row reaches: an earlier clause of its kind has no condition"
             raise self.rejected(why, whens[index])
         return self.merged(source, tree.args["on"], clauses)
+
+    def new_columns(self) -> list[Json]:
+        """Return the columns of a merge's source that the table lacks, as fields of a Delta schema."""
+        source = self._source([self.parsed.tree.args["using"].copy()])
+        known = {name.lower() for name in self.target.columns}
+        fields = source.rows.schema.jsonValue()["fields"]
+        return [{**one, "nullable": True, "metadata": {}} for one in fields if one["name"].lower() not in known]
 
     def merged(self, source: Source, on: Tree, clauses: Sequence[Clause]) -> Change:
         """Return the change that merges a source with one alias."""
@@ -205,7 +213,9 @@ class RowStatement:
         given = {name.lower(): name for name in columns}
         needed = [field["name"] for field in self.target.fields if not is_generated(field)]
         lacking = [name for name in needed if name.lower() not in given]
-        if lacking:
+        if self.parsed.evolves:
+            needed = [name for name in needed if name.lower() in given]
+        elif lacking:
             raise self.rejected(f"takes all columns from {alias}, which has no column {lacking[0]!r}", when)
         for column in columns_of_fields(self.target.fields):
             given_column = self._given.get(column.name.lower())

@@ -157,13 +157,8 @@ select table_id, current_version from dl_tables where dropped_at is null
 -- All table names, to suggest one.
 select namespace || '.' || name from dl_tables where dropped_at is null
 
--- names_in_any_case --
--- The tables with a name, ignoring case.
-select namespace || '.' || name as name from dl_tables
-where dropped_at is null and lower(namespace || '.' || name) = lower(%(name)s) limit 2
-
 -- state --
--- A table with its metadata and protocol at a version, by name or id, in one round trip.
+-- A table with its metadata and protocol at a version, by name in any case or by id, in one round trip.
 select t.table_key, t.table_id, t.namespace, t.name as table_name, t.location, t.current_version, t.num_files,
        t.created_at, t.committed_at, m.metadata_id, m.name, m.description, m.format_provider, m.format_options, m.schema_string,
        m.partition_columns, m.configuration, m.created_time, m.extra as metadata_extra,
@@ -175,7 +170,7 @@ left join lateral (select * from dl_metadata_updates x where x.table_key = t.tab
 left join lateral (select * from dl_protocol_updates x where x.table_key = t.table_key
     and x.version <= coalesce(%(version)s, t.current_version) order by x.version desc limit 1) p on true
 where t.dropped_at is null
-  and (t.table_id = %(table_id)s or (t.namespace = %(namespace)s and t.name = %(name)s))
+  and (t.table_id = %(table_id)s or (lower(t.namespace) = lower(%(namespace)s) and lower(t.name) = lower(%(name)s)))
 
 -- history --
 -- The commits of a table, newest first.

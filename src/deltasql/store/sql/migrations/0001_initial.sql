@@ -39,7 +39,7 @@ create table dl_tables (
     constraint dl_tables_version_check check (current_version >= -1)
 ) with (fillfactor = 25, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
-create unique index dl_tables_name_key on dl_tables (namespace, name) where dropped_at is null;
+create unique index dl_tables_name_key on dl_tables (lower(namespace), lower(name)) where dropped_at is null;
 create unique index dl_tables_location_key on dl_tables (location) where dropped_at is null;
 
 comment on table dl_tables is 'One row per table. Every commit locks the rows of its tables and updates them.';
