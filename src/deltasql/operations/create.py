@@ -56,7 +56,7 @@ class TableCreator:
         self._writer = writer
         self._config = config
         self._options = options
-        self._root = root
+        self._root = _absolute(root)  # of the directory in which the lake was opened
 
     def stage(self, txn: MultiTableTransaction, name: str, spec: TableSpec) -> TableState:
         """Stage a new table with its first rows."""

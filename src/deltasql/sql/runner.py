@@ -276,8 +276,8 @@ class Runner:
         else:
             named = given.expressions if isinstance(given, exp.Schema) else None
             table = given.this if isinstance(given, exp.Schema) else given
-            columns = [exp.column(column.this.copy()) for column in named] if named else [exp.Star()]
-            query = exp.select(*columns).from_(table.copy())
+            columns: list[Tree] = [exp.column(exp.to_identifier(one.name, quoted=True)) for one in named or ()]
+            query = exp.select(*(columns or [exp.Star()])).from_(table.copy())
         count = write_rows(self._query(query), self.parsed)
         return Result(metrics={"numOutputRows": str(count)})
 
