@@ -636,7 +636,7 @@ class during_next_change:
 
 
 @pytest.mark.skipif(PLAIN, reason="Delta's jars are for the locked Spark")
-@pytest.mark.parametrize("vectors", ["false", "true"])
+@pytest.mark.parametrize("vectors", [pytest.param("false", marks=pytest.mark.long), "true"])
 def test_history_has_the_operation_metrics_of_delta(
     lake: deltasql.Lake, make_table: Make, spark: SparkSession, tmp_path: Path, vectors: str
 ) -> None:

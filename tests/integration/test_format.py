@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 import deltasql
 from deltasql.datasource.read_limits import LIMITS
+from tests.effort import LONG
 from tests.readers import rows
 from tests.sample_columns import NESTED, PRIMITIVES, table_of
 
@@ -156,7 +157,8 @@ class TestStreams:
         source = make_table("source", schema="id BIGINT")
         for n in range(4):
             source.append(pa.table({"id": [n]}))
-        for start, expected in (("0", [0, 1, 2, 3]), ("3", [2, 3]), ("latest", [])):
+        starts = {"0": [0, 1, 2, 3], "3": [2, 3], "latest": []}
+        for start, expected in starts.items() if LONG else [("3", starts["3"])]:
             sink = make_table(f"sink_{start}", schema="id BIGINT")
             self.run(self.stream(spark, source, startingVersion=start), sink, tmp_path / start)
             assert ids(sink) == expected

@@ -94,6 +94,7 @@ print(json.dumps([found, before == spark.conf.getAll]))
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(PLAIN, reason="the jars are for the release of Hadoop that the locked Spark ships")
 def test_through_s3a(embedded_lake: deltasql.Lake, s3: S3Server, tmp_path: Path) -> None:
     """With the S3A jars, Spark reads the files natively, with the lake's storage options."""
