@@ -10,24 +10,22 @@ from sqlglot import exp
 from deltasql.sql.binding.binder import HANDLERS, Binder
 from deltasql.sql.binding.operators import applied
 from deltasql.sql.binding.scopes import Scope
-from deltasql.sql.catalog.common_types import common_type
-from deltasql.sql.catalog.overloads import Match, choose
+from deltasql.sql.catalog.overloads import Match, choose, polymorphic_types
 from deltasql.sql.catalog.pg_catalog import catalog
 from deltasql.sql.catalog.pg_literals import InvalidLiteral
 from deltasql.sql.catalog.pg_types import (
-    BOOL,
     INTERVAL,
     TEXT,
     UNKNOWN,
     SqlType,
-    array_of,
     of_spark,
 )
 from deltasql.sql.catalog.types_by_name import type_of_name
+from deltasql.sql.functions.aggregate_calls import AggregateCall
 from deltasql.sql.functions.casts import as_interval
 from deltasql.sql.functions.function_table import AGGREGATES, FUNCTIONS, WINDOWS
 from deltasql.sql.functions.numeric_arithmetic import TooManyDigits
-from deltasql.sql.functions.templates import Template, Typed, filled
+from deltasql.sql.functions.templates import Typed, filled
 
 Tree = Any
 _KEYWORDS = {"coalesce", "nullif", "greatest", "least", "row", "grouping"}
@@ -102,18 +100,8 @@ def adapted(binder: Binder, match: Match, values: Sequence[Typed], ats: Sequence
 
 
 def polymorphic(match: Match, values: Sequence[Typed]) -> dict[str, SqlType]:
-    """Return the types for which anyelement and the like stand."""
-    items = []
-    for value, wanted in zip(values, match.parameters, strict=True):
-        if wanted.startswith("any") and wanted != "any":
-            is_array = wanted in ("anyarray", "anycompatiblearray")
-            if value.type != UNKNOWN:
-                items.append(value.type.element if is_array else value.type)
-    item = common_type(items) or TEXT
-    return {
-        "anyarray": array_of(item), "anycompatiblearray": array_of(item), "anyelement": item, "anycompatible": item,
-        "anynonarray": item, "anycompatiblenonarray": item,
-    }  # fmt: skip
+    """Return the types for which anyelement and the like stand; literals without a type are texts."""
+    return polymorphic_types(match, [value.type for value in values], TEXT)
 
 
 def key_of(match: Match) -> str:
@@ -296,6 +284,3 @@ def _parts(arguments: Sequence[Tree]) -> tuple[bool, list[Tree], list[Tree]]:
 
 
 HANDLERS |= {exp.Anonymous: call}
-from deltasql.sql.functions.aggregate_calls import AggregateCall  # noqa: E402
-
-__all__ = ["BOOL", "Template", "called", "spark_call"]

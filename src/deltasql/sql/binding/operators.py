@@ -9,8 +9,7 @@ from sqlglot import exp
 
 from deltasql.sql.binding.binder import HANDLERS, Binder
 from deltasql.sql.binding.scopes import Scope
-from deltasql.sql.catalog.common_types import common_type
-from deltasql.sql.catalog.overloads import Match, choose
+from deltasql.sql.catalog.overloads import Match, choose, polymorphic_types
 from deltasql.sql.catalog.pg_catalog import Overload, catalog
 from deltasql.sql.catalog.pg_literals import InvalidLiteral
 from deltasql.sql.catalog.pg_types import (
@@ -24,7 +23,6 @@ from deltasql.sql.catalog.pg_types import (
     TIMESTAMPTZ,
     UNKNOWN,
     SqlType,
-    array_of,
     as_numeric,
     numeric,
 )
@@ -131,7 +129,7 @@ def _shown(symbol: str, operands: Sequence[Typed]) -> str:
 
 def _adapted(binder: Binder, match: Match, operands: Sequence[Typed], at: Tree) -> list[Typed]:
     """Return the operands with the types of the operator. Casts that Spark does by itself are left out."""
-    polymorphic = _polymorphic(match, operands)
+    polymorphic = polymorphic_types(match, [value.type for value in operands])
     values = []
     for value, wanted in zip(operands, match.parameters, strict=True):
         target = polymorphic.get(wanted) or type_of_name(wanted)
@@ -145,21 +143,6 @@ def _adapted(binder: Binder, match: Match, operands: Sequence[Typed], at: Tree) 
             continue
         values.append(_operand(binder, value, target or UNKNOWN, operands, at))
     return values
-
-
-def _polymorphic(match: Match, operands: Sequence[Typed]) -> dict[str, SqlType]:
-    """Return the types for which anyarray and the like stand."""
-    items = []
-    for value, wanted in zip(operands, match.parameters, strict=True):
-        if wanted.startswith("any") and value.type != UNKNOWN:
-            items.append(value.type.element if wanted.endswith("array") and "non" not in wanted else value.type)
-    if not items:
-        return {}
-    item = common_type(items) or items[0]
-    return {
-        "anyarray": array_of(item), "anycompatiblearray": array_of(item), "anyelement": item, "anycompatible": item,
-        "anynonarray": item, "anycompatiblenonarray": item,
-    }  # fmt: skip
 
 
 def _operand(binder: Binder, value: Typed, target: SqlType, operands: Sequence[Typed], at: Tree) -> Typed:
@@ -185,7 +168,7 @@ def _result(match: Match, values: Sequence[Typed]) -> SqlType:
     if name == "interval":
         is_difference = match.overload.parameters in (("timestamp", "timestamp"), ("timestamptz", "timestamptz"))
         return DURATION if is_difference or all(value.type == DURATION for value in values) else INTERVAL
-    return _polymorphic(match, values).get(name) or type_of_name(name) or UNKNOWN
+    return polymorphic_types(match, [value.type for value in values]).get(name) or type_of_name(name) or UNKNOWN
 
 
 def _compared(binder: Binder, symbol: str, values: Sequence[Typed], at: Tree) -> Typed:

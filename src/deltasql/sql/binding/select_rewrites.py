@@ -9,7 +9,6 @@ from sqlglot import exp
 
 from deltasql.sql.binding.row_sources import side_by_side
 from deltasql.sql.binding.scopes import TypedColumn
-from deltasql.sql.catalog.pg_types import SqlType
 from deltasql.sql.functions.templates import Template, Typed
 
 Tree = Any
@@ -84,6 +83,3 @@ def distinct_on(
     for n, key in enumerate(order):
         key.set("this", _reference(f"o{n}"))
     tree.set("expressions", [_named(_reference(f"c{n}"), column.name) for n, column in enumerate(columns)])
-
-
-__all__ = ["SqlType", "distinct_on", "spread"]

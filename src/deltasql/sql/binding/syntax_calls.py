@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import string
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +11,8 @@ from deltasql.sql.binding.binder import HANDLERS, Binder
 from deltasql.sql.binding.calls import aggregate, called, spark_call
 from deltasql.sql.binding.scopes import Scope
 from deltasql.sql.catalog import pg_literals
-from deltasql.sql.catalog.pg_types import BOOL, DATE, INTERVAL, JSON, TEXT, TIMESTAMP, TIMESTAMPTZ, UNKNOWN, SqlType
+from deltasql.sql.catalog.pg_types import BOOL, DATE, INTERVAL, JSON, TEXT, TIMESTAMP, TIMESTAMPTZ, SqlType
+from deltasql.sql.functions.operator_table import ascii_lower
 from deltasql.sql.functions.regular_expressions import similar
 from deltasql.sql.functions.templates import Template, Typed, filled
 
@@ -99,9 +99,7 @@ def _escaped(binder: Binder, tree: Tree, scope: Scope) -> Typed:
         raise binder.rejected("ESCAPE is one character after LIKE or ILIKE", tree)
     values = [binder.as_type(part, scope, TEXT).tree for part in (like.this, like.expression)]
     if isinstance(like, exp.ILike):
-        values = [
-            filled(f"translate({{0}}, '{string.ascii_uppercase}', '{string.ascii_lowercase}')", [one]) for one in values
-        ]
+        values = [filled(ascii_lower("{0}"), [one]) for one in values]
     word = "NOT LIKE" if like.args.get("negate") else "LIKE"
     return Typed(filled(f"({{0}} {word} {{1}} ESCAPE {{2}})", [*values, character.copy()]), BOOL)
 
@@ -287,4 +285,3 @@ HANDLERS |= {
     exp.Window: _window,
     exp.WithinGroup: _within_group,
 }
-__all__ = ["UNKNOWN", "ordered", "window"]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from deltasql.sql.catalog.common_types import common_type
 from deltasql.sql.catalog.pg_catalog import Overload, catalog, category_of, is_pseudo
-from deltasql.sql.catalog.pg_types import SqlType
+from deltasql.sql.catalog.pg_types import UNKNOWN, SqlType, array_of
 
 _ARRAYS = {"anyarray", "anycompatiblearray"}
 _SCALARS = {"anynonarray", "anycompatiblenonarray"}
@@ -140,3 +141,21 @@ def _of_known_type(matches: Sequence[Match], types: Sequence[str]) -> list[Match
         return list(matches)
     [one] = known
     return [match for match in matches if _fits(match, [one] * len(types))] or list(matches)
+
+
+def polymorphic_types(match: Match, types: Sequence[SqlType], default: SqlType | None = None) -> dict[str, SqlType]:
+    """Return the types for which anyelement, anyarray and the like stand.
+
+    Args:
+        match: The chosen overload.
+        types: The types of its arguments.
+        default: The type if no argument for such a parameter has one; None returns nothing then.
+    """
+    given = [(one, wanted) for one, wanted in zip(types, match.parameters, strict=True) if one != UNKNOWN]
+    items = [
+        one.element if wanted in _ARRAYS else one for one, wanted in given if is_pseudo(wanted) and wanted != "any"
+    ]
+    item = (common_type(items) or items[0]) if items else default
+    if item is None:
+        return {}
+    return {**dict.fromkeys(_ARRAYS, array_of(item)), **dict.fromkeys(_SCALARS | {"anyelement", "anycompatible"}, item)}

@@ -95,7 +95,7 @@ _PREFERRED = {"bool", "float8", "text", "timestamptz", "interval"}
 
 
 def category(type_: SqlType) -> str:
-    """Return PostgreSQL's category of a type; a type of its own kind is its own category."""
+    """Return PostgreSQL's category of a type, or the name of a type that has none."""
     return _CATEGORIES.get(type_.name, type_.name)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from sqlglot import exp
@@ -137,7 +138,7 @@ class RowStatement:
             scopes += [item for item in source.columns.items() if item[0] != EXCLUDED]
         if isinstance(self.parsed.tree, exp.Merge):
             scopes.reverse()  # PostgreSQL returns the columns of the source first
-        text = lambda tree: self._text(tree, scope)  # noqa: E731
+        text = partial(self._text, scope=scope)
         returning = Returning(self.parsed, scopes, self.target.columns, self._rename, text).outputs()
         where = None if condition is None else self.relations.expression(condition)
         change = RowChange(rendered, where, source, returning, self.target.name)

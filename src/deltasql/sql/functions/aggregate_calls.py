@@ -73,7 +73,7 @@ class AggregateCall:
         if call.condition is not None and call.over is not None:
             raise TooManyDigits("FILTER is not possible with OVER here")
         bound = replace(call, values=[self.values[0], *(key for key, _ in self.order)])
-        return bound.filled(f"transform({ordered}, s -> {item})", distinct_free(self))
+        return bound.filled(f"transform({ordered}, s -> {item})", self.result)
 
     def _comparison(self) -> str:
         text = "0"
@@ -90,8 +90,3 @@ class AggregateCall:
                 f"ELSE {text} END"
             )
         return text
-
-
-def distinct_free(call: AggregateCall) -> SqlType:
-    """Return the type of the result."""
-    return call.result

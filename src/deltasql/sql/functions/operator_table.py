@@ -35,7 +35,7 @@ def _not_tiny(result: str) -> str:
     return f"CASE WHEN {zero} THEN raise_error('value out of range: underflow') ELSE {_in_range(result)} END"
 
 
-def _lower(text: str) -> str:
+def ascii_lower(text: str) -> str:
     """Return a text with the letters A to Z in lower case, as the locale C has it."""
     return f"translate({text}, '{string.ascii_uppercase}', '{string.ascii_lowercase}')"
 
@@ -103,8 +103,8 @@ _TEXTS = {
     "||(bytea,bytea)": "concat({0}, {1})",
     "~~(text,text)": "({0} LIKE {1})",
     "!~~(text,text)": "({0} NOT LIKE {1})",
-    "~~*(text,text)": f"({_lower('{0}')} LIKE {_lower('{1}')})",
-    "!~~*(text,text)": f"({_lower('{0}')} NOT LIKE {_lower('{1}')})",
+    "~~*(text,text)": f"({ascii_lower('{0}')} LIKE {ascii_lower('{1}')})",
+    "!~~*(text,text)": f"({ascii_lower('{0}')} NOT LIKE {ascii_lower('{1}')})",
     "^@(text,text)": "startswith({0}, {1})",
 }  # fmt: skip
 _DATES: dict[str, str | Build] = {

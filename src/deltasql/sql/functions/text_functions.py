@@ -15,13 +15,9 @@ from sqlglot import exp
 from deltasql.sql.catalog.pg_literals import InvalidLiteral
 from deltasql.sql.catalog.pg_types import BYTEA, TEXT, SqlType, array_of
 from deltasql.sql.functions.casts import cast, castable
-from deltasql.sql.functions.operator_table import Build
+from deltasql.sql.functions.operator_table import Build, ascii_lower
 from deltasql.sql.functions.regular_expressions import REGEX_FUNCTIONS, constant_text
 from deltasql.sql.functions.templates import Tree, Typed, filled
-
-
-def _lower(text: str) -> str:
-    return f"translate({text}, '{string.ascii_uppercase}', '{string.ascii_lowercase}')"
 
 
 def _upper(text: str) -> str:
@@ -116,7 +112,7 @@ _TRIM = {
 }
 _WORD_START = "(?<![a-z0-9])(?=[a-z0-9])"
 _INITCAP = (
-    f"array_join(transform(split({_lower('{0}')}, '{_WORD_START}'), "
+    f"array_join(transform(split({ascii_lower('{0}')}, '{_WORD_START}'), "
     f"w -> concat({_upper('left(w, 1)')}, substring(w, 2))), '')"
 )
 
@@ -264,8 +260,8 @@ TEXT_FUNCTIONS: Mapping[str, str | Build] = {
     "gen_random_uuid()": "uuid()",
     **dict.fromkeys(("length(text)", "char_length(text)", "character_length(text)", "length(bytea)"), "length({0})"),
     **{f"{name}({kind})": f"{name}({{0}})" for name in ("octet_length", "bit_length") for kind in ("text", "bytea")},
-    "lower(text)": _lower("{0}"),
-    "casefold(text)": _lower("{0}"),
+    "lower(text)": ascii_lower("{0}"),
+    "casefold(text)": ascii_lower("{0}"),
     "upper(text)": _upper("{0}"),
     "initcap(text)": _INITCAP,
     "left(text,int4)": _left,
