@@ -56,19 +56,19 @@ def _real(value: float) -> float:
         return math.inf
 
 
-def same(ours: Any, theirs: Any) -> bool:
+def same(ours: Any, theirs: Any, tolerance: float = 1e-12) -> bool:
     """Return whether two results are equal; floats may differ in the last digits."""
     if isinstance(ours, list) and isinstance(theirs, list):
-        return len(ours) == len(theirs) and all(same(a, b) for a, b in zip(ours, theirs, strict=True))
+        return len(ours) == len(theirs) and all(same(a, b, tolerance) for a, b in zip(ours, theirs, strict=True))
     if isinstance(ours, bytearray | memoryview | bytes):
         return bytes(ours) == bytes(theirs)
     if isinstance(ours, float) and isinstance(theirs, float):
         if math.isnan(ours) or math.isnan(theirs):
             return math.isnan(ours) and math.isnan(theirs)
-        near = ours == theirs or abs(ours - theirs) <= 1e-12 * max(abs(ours), abs(theirs))
+        near = ours == theirs or abs(ours - theirs) <= tolerance * max(abs(ours), abs(theirs))
         return near or (ours == _real(ours) and ours == _real(theirs))
-    if isinstance(ours, dt.datetime) and isinstance(theirs, dt.datetime):  # Spark returns local times of the session
-        return ours == theirs.replace(tzinfo=None)
+    if isinstance(ours, dt.datetime) and isinstance(theirs, dt.datetime):  # Spark returns local times of the process
+        return ours == (theirs.astimezone() if theirs.tzinfo else theirs).replace(tzinfo=None)
     if isinstance(ours, Decimal) and isinstance(theirs, Decimal):
         return ours == theirs
     return type(ours) is type(theirs) and bool(ours == theirs)

@@ -1,4 +1,4 @@
-"""Functions, operators and casts give the results of PostgreSQL, or are rejected.
+"""Functions, operators, casts, aggregates and windows give the results of PostgreSQL, or are rejected.
 
 The candidates come from the catalog of the embedded server, and their arguments are drawn.
 """
@@ -8,138 +8,25 @@ from __future__ import annotations
 import datetime as dt
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
 
 import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
 import deltasql
-from deltasql.sql.catalog.pg_catalog import Overload, catalog
+from deltasql.sql.catalog.pg_catalog import catalog
 from tests.effort import LONG, rounds
-from tests.sql_values import CONSTANTS, VALUES, literal, same
+from tests.sql_comparison import Candidate, Comparison, ValueTable, binds, candidates, column, drawn
+from tests.sql_values import VALUES, literal
 
-_ANY = {
-    "anyelement": "int4", "anyarray": "_int4", "anynonarray": "text", "anycompatible": "int4", "any": "text",
-    "anycompatiblearray": "_int4", "anycompatiblenonarray": "int4",
-}  # fmt: skip
-_VOLATILE = {
-    "random", "random_normal", "clock_timestamp", "gen_random_uuid", "now", "statement_timestamp",
-    "transaction_timestamp", "timeofday", "array_shuffle", "array_sample",
-}  # fmt: skip
-_BATCH = 40
+_ZONES = ["UTC", "America/St_Johns", "Asia/Kolkata", "Australia/Lord_Howe"]
+_TIMES = {"date", "timestamp", "timestamptz"}
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A function, operator or cast of the catalog."""
-
-    kind: str
-    name: str
-    parameters: tuple[str, ...]
-    result: str = ""
-
-    def expression(self, arguments: Sequence[str]) -> str:
-        """Return the candidate with its arguments."""
-        if self.kind == "cast":
-            return f"CAST({arguments[0]} AS {self.result})"
-        if self.kind == "operator":
-            return f"({f' {self.name} '.join(arguments)})" if len(arguments) > 1 else f"({self.name} {arguments[0]})"
-        return f"{self.name}({', '.join(arguments)})"
-
-    def __str__(self) -> str:
-        return self.expression(self.parameters)
-
-
-def _supported(types: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the types of arguments to draw, or None if lake tables have no such type."""
-    named = tuple(_ANY.get(name, name) for name in types)
-    return named if all(name in VALUES for name in named) else None
-
-
-def _of_catalog() -> Iterator[Candidate]:
-    for kind, entries in (("function", catalog().functions), ("operator", catalog().operators)):
-        for overload in (one for overloads in entries.values() for one in overloads):
-            types = _supported(overload.parameters)
-            if types is not None and _is_scalar(overload):
-                yield Candidate(kind, overload.name, types)
-    for source, target in catalog().casts:
-        if source in VALUES and target in VALUES:
-            yield Candidate("cast", "cast", (source,), target)
-
-
-def _is_scalar(overload: Overload) -> bool:
-    return overload.kind == "f" and not overload.returns_rows and overload.name not in _VOLATILE
-
-
-def _drawn(candidate: Candidate, choose: random.Random) -> list[str]:
-    constants = CONSTANTS.get(candidate.name)
-    position = 1 if candidate.name in ("encode", "decode", "to_char", "to_date", "to_timestamp") else 0
-    return [
-        literal(name, choose.choice(constants if constants and name == "text" and index == position else VALUES[name]))
-        for index, name in enumerate(candidate.parameters)
-    ]
-
-
-class Comparison:
-    """Runs expressions in PostgreSQL and in the lake."""
-
-    def __init__(self, lake: deltasql.Lake, server: psycopg.Connection[Any]) -> None:
-        self.lake, self.server = lake, server
-        self.outcomes: Counter[str] = Counter()
-        self.wrong: list[str] = []
-
-    def of_postgres(self, expression: str) -> tuple[bool, Any]:
-        """Return whether PostgreSQL computes an expression, and its value."""
-        try:
-            row = self.server.execute(f"SELECT {expression}").fetchone()
-        except psycopg.Error as error:
-            return False, str(error).partition("\n")[0]
-        return True, row[0] if row else None
-
-    def is_rejected(self, expression: str) -> bool:
-        """Return whether the lake rejects an expression before it runs."""
-        try:
-            self.lake.sql(f"SELECT {expression} AS x")
-        except deltasql.UsageError:
-            return True
-        return False
-
-    def compare(self, expressions: Sequence[str]) -> None:
-        """Compare the results of expressions; one query computes those that PostgreSQL can compute."""
-        known = {expression: self.of_postgres(expression) for expression in expressions}
-        possible = [e for e in expressions if known[e][0]]
-        for expression, value in self._values(possible):
-            if isinstance(value, Exception):
-                self.outcomes["an error instead of a result"] += 1
-            elif same(value, known[expression][1]):
-                self.outcomes["equal"] += 1
-            else:
-                self.wrong.append(f"{expression}: {value!r}, in PostgreSQL {known[expression][1]!r}")
-        for expression in expressions:
-            if not known[expression][0] and "syntax error" not in known[expression][1]:  # the name is a keyword
-                [(_, value)] = self._values([expression])
-                if isinstance(value, Exception):
-                    self.outcomes["an error in both"] += 1
-                else:
-                    self.wrong.append(f"{expression}: {value!r}, in PostgreSQL an error: {known[expression][1]}")
-
-    def _values(self, expressions: Sequence[str]) -> Iterator[tuple[str, Any]]:
-        if not expressions:
-            return
-        items = ", ".join(f"{expression} AS c{number}" for number, expression in enumerate(expressions))
-        try:
-            [row] = self.lake.sql(f"SELECT {items}").collect()
-            yield from zip(expressions, row, strict=True)
-        except Exception as error:
-            if len(expressions) == 1:
-                yield expressions[0], error
-                return
-            half = len(expressions) // 2
-            yield from self._values(expressions[:half])
-            yield from self._values(expressions[half:])
+@pytest.fixture
+def choose() -> random.Random:
+    return random.Random(None if LONG else 20)
 
 
 @pytest.fixture
@@ -149,46 +36,97 @@ def comparison(lake: deltasql.Lake, spark_session: SparkSession) -> Iterator[Com
         yield Comparison(lake, server)
 
 
-def test_functions_operators_and_casts(comparison: Comparison, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each candidate is rejected, or gives the results of PostgreSQL for drawn arguments."""
-    choose = random.Random(None if LONG else 20)
-    candidates = sorted(set(_of_catalog()), key=str)
-    counts: Counter[tuple[str, str]] = Counter()
-    drawn: list[str] = []
-    for candidate in candidates:
-        first = candidate.expression(_drawn(candidate, choose))
-        if _binds(comparison.lake, first):
-            counts[candidate.kind, "covered"] += 1
-            drawn += [first] + [candidate.expression(_drawn(candidate, choose)) for _ in range(rounds(1, 12) - 1)]
-        else:
-            counts[candidate.kind, "rejected"] += 1
-    chosen = drawn if LONG else choose.sample(drawn, min(len(drawn), 300))
-    for start in range(0, len(chosen), _BATCH):
-        comparison.compare(chosen[start : start + _BATCH])
+@pytest.fixture
+def table(comparison: Comparison, namespace: str, choose: random.Random) -> ValueTable:
+    return ValueTable.fill(comparison, f"{namespace}.vals", rounds(16, 60), choose)
+
+
+def _report(comparison: Comparison, capsys: pytest.CaptureFixture[str], also: str = "") -> None:
     with capsys.disabled():
-        print(f"\n{len(chosen)} expressions: {dict(comparison.outcomes)}; {_shown(counts)}")
+        print(f"\n{sum(comparison.outcomes.values())} expressions: {dict(comparison.outcomes)}{also}")
+    assert comparison.outcomes["equal"]
     assert not comparison.wrong, "\n".join(comparison.wrong)
 
 
-def _binds(lake: deltasql.Lake, expression: str) -> bool:
-    """Return whether an expression has a translation. No Spark is needed for that."""
-    from deltasql.sql.meaning import PostgresMeaning
-    from deltasql.sql.parse import parse
+def test_functions_operators_and_casts(
+    comparison: Comparison, choose: random.Random, spark_session: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each candidate is rejected, or gives the results of PostgreSQL for drawn literals."""
+    counts: Counter[str] = Counter()
+    covered: list[Candidate] = []
+    for candidate in candidates():
+        is_covered = binds(drawn(candidate, choose))
+        covered += [candidate] if is_covered else []
+        counts[f"{candidate.kind}s {'covered' if is_covered else 'rejected'}"] += 1
+    names = {row[0] for row in spark_session.sql("SHOW SYSTEM FUNCTIONS").collect()}
+    own = {name for name in names if name.isidentifier()} - catalog().functions.keys()
+    counts["functions are Spark's own"] = len(own)
+    expressions = [drawn(candidate, choose) for candidate in covered for _ in range(rounds(1, 12))]
+    comparison.compare(expressions if LONG else choose.sample(expressions, 160))
+    _report(comparison, capsys, "; " + ", ".join(f"{number} {what}" for what, number in sorted(counts.items())))
 
+
+def test_functions_of_columns(
+    comparison: Comparison, table: ValueTable, choose: random.Random, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Spark runs other code for columns than for constants."""
+    covered = [candidate for candidate in candidates() if candidate.parameters and binds(drawn(candidate, choose))]
+    expressions = [table.expression(candidate, choose) for candidate in covered for _ in range(rounds(1, 2))]
+    chosen = expressions if LONG else choose.sample(expressions, 120)
+    table.compare(comparison, chosen, errors=rounds(8, 200))
+    _report(comparison, capsys)
+
+
+@pytest.mark.parametrize("zone", _ZONES if LONG else _ZONES[1:2])
+def test_functions_of_times_in_a_time_zone(
+    comparison: Comparison,
+    table: ValueTable,
+    choose: random.Random,
+    zone: str,
+    spark_session: SparkSession,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    of_times = [one for one in candidates() if _TIMES & {*one.parameters, one.result} and binds(drawn(one, choose))]
+    comparison.server.execute(f"SET TimeZone = '{zone}'")
+    before = spark_session.conf.get("spark.sql.session.timeZone")
+    spark_session.conf.set("spark.sql.session.timeZone", zone)
     try:
-        parsed = parse(f"SELECT {expression}")
-        PostgresMeaning(parsed.text, parsed.values, _no_spark, _no_spark).query(parsed.tree)
-    except deltasql.ValidationError:
+        chosen = of_times if LONG else choose.sample(of_times, 40)
+        table.compare(comparison, [table.expression(one, choose) for one in chosen], errors=rounds(2, 40))
+    finally:
+        spark_session.conf.set("spark.sql.session.timeZone", before)
+    _report(comparison, capsys)
+
+
+def test_aggregates_and_windows(
+    comparison: Comparison, table: ValueTable, choose: random.Random, capsys: pytest.CaptureFixture[str]
+) -> None:
+    over = "OVER (PARTITION BY bool_0 ORDER BY id)"
+    calls = [one.expression([column(kind, 2) for kind in one.parameters]) for one in candidates(kinds="a")]
+    groups = [f"{call} FILTER (WHERE id > 2)" if choose.random() < 0.3 else call for call in calls]
+    windows = [f"{call} {over}" for call in calls]
+    for one in candidates(kinds="w"):
+        arguments = [
+            str(choose.randint(1, 4)) if kind == "int4" and n else column(kind, 2)
+            for n, kind in enumerate(one.parameters)
+        ]
+        windows.append(f"{one.expression(arguments if one.name != 'ntile' else ['3'])} {over}")
+    for expressions, source in (
+        (groups, f"FROM {table.name} GROUP BY bool_0 ORDER BY bool_0"),
+        (groups, f"FROM {table.name} WHERE id < 0"),
+        (windows, f"FROM {table.name} ORDER BY id"),
+    ):
+        known = [one for one in expressions if _binds_over(comparison, one, source)]
+        comparison.compare(known if LONG else choose.sample(known, 25), source, tolerance=1e-9)
+    _report(comparison, capsys)
+
+
+def _binds_over(comparison: Comparison, expression: str, source: str) -> bool:
+    try:
+        comparison.lake.sql(f"SELECT {expression} {source}")
+    except deltasql.UsageError:
         return False
     return True
-
-
-def _no_spark(_: Any) -> Any:
-    raise AssertionError("a function of PostgreSQL asks Spark for its type")
-
-
-def _shown(counts: Counter[tuple[str, str]]) -> str:
-    return ", ".join(f"{number} {kind}s {state}" for (kind, state), number in sorted(counts.items()))
 
 
 def test_the_catalog_is_that_of_the_server(lake: deltasql.Lake) -> None:
@@ -205,4 +143,4 @@ def test_the_values_of_the_tests_are_values_of_their_types(comparison: Compariso
     for name, values in VALUES.items():
         for value in values:
             assert comparison.of_postgres(literal(name, value))[0], (name, value)
-    assert isinstance(comparison.of_postgres("CURRENT_DATE")[1], dt.date)
+    assert isinstance(comparison.of_postgres("CURRENT_DATE")[1][0], dt.date)

@@ -115,6 +115,16 @@ def add_columns(txn: MultiTableTransaction, state: TableState, columns: Sequence
     _stage(txn, state, after, info)
 
 
+def evolve(txn: MultiTableTransaction, state: TableState, fields: Sequence[Json]) -> None:
+    """Stage the columns that a statement adds to a table; history shows the statement."""
+    metadata = metadata_of(state)
+    text = schema_string(json.dumps(struct_type(list(fields))), table=state.name)
+    validate_schema(text, metadata.partition_columns, state.name)
+    after = msgspec.structs.replace(metadata, schema_string=text)
+    needed = needed_features(after.table_properties, text)
+    txn.stage_metadata(state, after, grown(state.protocol, needed, state.name))
+
+
 def _with(metadata: Metadata, configuration: Mapping[str, str]) -> Metadata:
     return msgspec.structs.replace(metadata, configuration=dict(configuration))
 

@@ -15,7 +15,7 @@ import msgspec
 from deltasql.addresses import split_name
 from deltasql.config import duration
 from deltasql.errors import UsageError, ValidationError
-from deltasql.protocol.actions import CommitInfo, Txn
+from deltasql.protocol.actions import CommitInfo, Metadata, Txn
 from deltasql.protocol.deletion_vectors import file_of
 from deltasql.protocol.table_changes import (
     SERIALIZABLE,
@@ -91,9 +91,15 @@ def default_operation(staged: StagedTable) -> str:
     if staged.create:
         return "CREATE TABLE"
     changes = staged.changes
+    if not changes.num_files and any(_other_schema(one, staged.state) for one in changes.metadata):
+        return "ADD COLUMNS"
     if not changes.num_files and (changes.metadata or changes.protocols):
         return "SET TBLPROPERTIES"
     return "WRITE"
+
+
+def _other_schema(metadata: Metadata, state: TableState) -> bool:
+    return state.metadata is None or state.metadata.schema_string != metadata.schema_string
 
 
 def parse_isolation(name: str | None) -> str | None:

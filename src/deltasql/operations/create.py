@@ -27,7 +27,7 @@ from deltasql.protocol.properties import (
 from deltasql.protocol.schema import schema_string
 from deltasql.protocol.schema_fit import nullable
 from deltasql.protocol.schema_rules import reject_unchecked_not_null
-from deltasql.protocol.table_changes import NewTable, Reads, TableState
+from deltasql.protocol.table_changes import NewTable, TableState
 from deltasql.store import Store
 
 
@@ -67,15 +67,13 @@ class TableCreator:
         location = self._location(namespace, table, table_id, spec.location)
         self._reject_existing_log(full, location, defined.configuration)
         state = TableState(0, table_id, full, -1, None, None, location)
-        info = CommitInfo("CREATE TABLE", _create_parameters(defined.metadata))
         protocol = grown(None, defined.features, full) or Protocol()
-        txn.create(state, NewTable(namespace, table, location), [protocol, defined.metadata, info])
-        if defined.rows is not None:
-            self._writer.write(txn, state, defined.rows, WriteOptions())
+        txn.create(state, NewTable(namespace, table, location), [protocol, defined.metadata])
+        self._stage_rows(txn, state, "CREATE TABLE", defined)
         return state
 
     def replace(self, txn: MultiTableTransaction, state: TableState, spec: TableSpec) -> None:
-        """Stage another definition of a table that has no rows left, and its first rows."""
+        """Stage another definition of a table, and other rows."""
         if spec.location is not None and _absolute(spec.location) != state.location:
             raise UsageError(
                 f"table {state.name}: a table that is replaced stays at {state.location}: leave the location out",
@@ -83,11 +81,26 @@ class TableCreator:
                 value=spec.location,
             )
         defined = _defined(state.name, state.table_id, spec)
+        removed = self._writer.remove_all(txn, state)
         txn.stage_metadata(state, defined.metadata, grown(state.protocol, defined.features, state.name))
-        info = CommitInfo("CREATE OR REPLACE TABLE", _create_parameters(defined.metadata))
-        txn.stage_on(state, [info], reads=Reads(whole_table=True))
-        if defined.rows is not None:
-            self._writer.write(txn, txn.state_of(state), defined.rows, WriteOptions())
+        metrics = {"numRemovedFiles": str(removed)} if removed else None
+        self._stage_rows(txn, txn.state_of(state), "CREATE OR REPLACE TABLE", defined, metrics)
+
+    def _stage_rows(
+        self,
+        txn: MultiTableTransaction,
+        state: TableState,
+        operation: str,
+        defined: _Defined,
+        metrics: dict[str, str] | None = None,
+    ) -> None:
+        """Stage the first rows of a definition, if it has any, and what history shows."""
+        name = operation if defined.rows is None else f"{operation} AS SELECT"
+        info = CommitInfo(name, _create_parameters(defined.metadata), metrics)
+        if defined.rows is None:
+            txn.stage_on(state, [info])
+        else:
+            self._writer.write(txn, state, defined.rows, WriteOptions(info=info))
 
     def _location(self, namespace: str, table: str, table_id: str, given: str | None) -> str:
         """Return the location of a new table; by default a directory that holds nothing yet."""

@@ -60,6 +60,8 @@ class WriteOptions:
     overwrite_schema: bool = False
     assign: bool = False
     """Cast values to the column types as SQL assignment does; only for Spark DataFrames."""
+    info: CommitInfo | None = None
+    """The operation that history shows, by default WRITE."""
 
     def check(self, state: TableState) -> None:
         """Raise `UsageError` for options that exclude each other."""
@@ -150,13 +152,22 @@ class TableWriter:
         state, shape, options = plan.state, plan.shape, plan.options
         replaced = self._replacement(txn, plan, adds, report)
         metrics = _metrics(adds, replaced.retained, replaced.removes)
-        info = CommitInfo("WRITE", _parameters(options, shape.metadata), metrics)
+        info = options.info or CommitInfo("WRITE", _parameters(options, shape.metadata))
+        info = msgspec.structs.replace(info, operation_metrics={**(info.operation_metrics or {}), **metrics})
         if shape.is_new:
             txn.stage_metadata(state, shape.metadata, shape.protocol)
         changes = self.complete_feed(txn, state, adds, replaced.removes, replaced.changes)
         actions = [*adds, *replaced.retained, *replaced.removes, *changes, info]
         txn.stage_on(state, actions, reads=replaced.reads, isolation=replaced.isolation)
         return metrics
+
+    def remove_all(self, txn: MultiTableTransaction, state: TableState) -> int:
+        """Stage the removal of all files of a table, and return their number."""
+        replaced = replace_all(txn, state)
+        changes = self.complete_feed(txn, state, [], replaced.removes, [])
+        actions = [*replaced.removes, *changes]
+        txn.stage_on(state, actions, reads=replaced.reads, isolation=replaced.isolation)
+        return len(replaced.removes)
 
     def complete_feed(
         self,

@@ -61,19 +61,53 @@ def fit(given: Json, table: Json, *, name: str, merge: bool = False, assign: boo
     """
     matching = _Matching(merge, assign)
     fields = matching.struct(given["fields"], table["fields"], "")
-    if matching.problems:
-        lines = "\n".join(f"  - {problem}" for problem in matching.problems)
-        raise ValidationError(f"table {name}: the rows do not fit the schema:\n{lines}", table=name)
+    _raise_problems(matching, name)
     known = {f["name"].lower(): f["name"] for f in given["fields"]}
     sources = {f["name"]: known[f["name"].lower()] for f in fields if f["name"].lower() in known}
     lists = (matching.narrowed, matching.assigned, matching.added)
     return Fit(struct_type(fields), sources, *map(tuple, lists))
 
 
+def with_new_fields(given: Json, table: Json, *, name: str) -> tuple[Json, tuple[str, ...]]:
+    """Return the schema of a table with the columns and nested fields of rows that it lacks, and their names.
+
+    The types of columns that both have are not compared.
+    """
+    matching = _Matching(merge=True, compare=False)
+    fields = matching.struct(given["fields"], table["fields"], "")
+    _raise_problems(matching, name)
+    return struct_type(fields), tuple(matching.added)
+
+
+def missing_field(given: DeltaType, wanted: DeltaType) -> str | None:
+    """Return the path of a field that a struct, or a struct inside of a type, lacks; None if it lacks none."""
+    if isinstance(given, str) or isinstance(wanted, str) or given["type"] != wanted["type"]:
+        return None
+    if wanted["type"] != "struct":
+        inner = (missing_field(given[key], wanted[key]) for key in wanted if key.endswith("Type"))
+        return next((path for path in inner if path is not None), None)
+    known = {one["name"].lower(): one for one in given["fields"]}
+    for one in wanted["fields"]:
+        found = known.get(one["name"].lower())
+        if found is None:
+            return str(one["name"])
+        if (path := missing_field(found["type"], one["type"])) is not None:
+            return f"{one['name']}.{path}"
+    return None
+
+
+def _raise_problems(matching: _Matching, name: str) -> None:
+    if matching.problems:
+        lines = "\n".join(f"  - {problem}" for problem in matching.problems)
+        raise ValidationError(f"table {name}: the rows do not fit the schema:\n{lines}", table=name)
+
+
 @dataclass(slots=True)
 class _Matching:
     merge: bool
     assign: bool = False
+    compare: bool = True
+    """Whether columns that both have must fit, and NOT NULL columns must be given."""
     problems: list[str] = field(default_factory=list)
     assigned: list[str] = field(default_factory=list)
     narrowed: list[str] = field(default_factory=list)
@@ -94,7 +128,7 @@ class _Matching:
         column = join_path(path, table["name"])
         if given is None:
             filled = not path and {GENERATED, DEFAULT} & (table.get("metadata") or {}).keys()
-            if not table.get("nullable", True) and not filled:
+            if self.compare and not table.get("nullable", True) and not filled:
                 self.problems.append(f"column {column!r} is missing, but NOT NULL in the table")
             return table
         return {**table, "type": self.type(given["type"], table["type"], column)}
@@ -126,6 +160,8 @@ class _Matching:
         return {**table, **types}
 
     def _primitive(self, given: DeltaType, table: DeltaType, path: str) -> None:
+        if not self.compare:
+            return
         if isinstance(given, str) and isinstance(table, str):
             if _holds(table, given):
                 return

@@ -12,7 +12,7 @@ from typing import Any
 from sqlglot import exp
 
 from deltasql.engines.spark.sql_text import verbatim
-from deltasql.errors import TableNotFound, UsageError
+from deltasql.errors import UsageError
 from deltasql.protocol.table_changes import TableState
 from deltasql.sql.meaning import Meaning, Scope, SparkMeaning, TypedColumn, columns_of_frame
 from deltasql.sql.parameters import PARAMETER, literal
@@ -27,6 +27,7 @@ _INSTANT = "yyyy-MM-dd HH:mm:ss.SSSSSSXXX"
 _FORMATS = {"parquet", "csv", "json", "orc", "text", "delta"}
 
 Find = Callable[[str], TableState | None]
+Missing = Callable[[str], Exception]
 Frame = Callable[[TableState, int | None, str | None], Any]
 
 
@@ -36,6 +37,8 @@ class Relations:
 
     spark: Any
     find: Find
+    missing: Missing
+    """Makes the error about a table that does not exist."""
     frame: Frame
     values: Mapping[str, Any]
     meaning: Meaning = field(default_factory=SparkMeaning)
@@ -112,7 +115,7 @@ class Relations:
                 self.read.add(state.table_id)
                 self._replace(table, self.frame(state, *self._moment(table)))
             elif table.text("db").lower() not in _FORMATS and not self.spark.catalog.tableExists(name):
-                raise TableNotFound(name)
+                raise self.missing(name)
 
     def _replace(self, table: Tree, frame: Any) -> None:
         if table.args.get("alias") is None:

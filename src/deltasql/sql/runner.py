@@ -26,6 +26,7 @@ from deltasql.sql.parse import Parsed, Tree
 from deltasql.sql.positions import start_of
 from deltasql.sql.relations import Relations, table_name
 from deltasql.sql.statement_failures import explained
+from deltasql.sql.with_order import ROW_STATEMENTS, reject_visible_order
 
 _SETTINGS = {
     "spark.sql.ansi.enabled": "true",
@@ -34,7 +35,6 @@ _SETTINGS = {
     "spark.sql.parser.escapedStringLiterals": "false",
 }
 """Settings of Spark on which the translation of expressions relies; all are Spark's defaults."""
-_ROW_STATEMENTS = (exp.Insert, exp.Update, exp.Delete, exp.Merge)
 
 
 class StatementContext(Protocol):
@@ -46,6 +46,12 @@ class StatementContext(Protocol):
 
     def find(self, name: str) -> TableState | None:
         """Return the table of a name, or None."""
+
+    def required(self, name: str) -> TableState:
+        """Return the table of a name, or raise TableNotFound."""
+
+    def missing(self, name: str) -> TableNotFound:
+        """Return the error about a table that does not exist."""
 
     def frame(self, state: TableState, version: int | None, timestamp: str | None) -> Any:
         """Return the rows of a table."""
@@ -61,8 +67,8 @@ class StatementContext(Protocol):
     ) -> Mapping[str, str]:
         """Write rows to a table."""
 
-    def add_columns(self, state: TableState, columns: Sequence[Json]) -> TableState:
-        """Add columns to a table and return its state."""
+    def evolve(self, state: TableState, fields: Sequence[Json]) -> TableState:
+        """Give a table more columns and fields, and return its state."""
 
     def define(self, parsed: Parsed, meaning: Meaning, rows: Callable[[Tree], Any]) -> None:
         """CREATE, DROP or ALTER a table."""
@@ -85,8 +91,8 @@ class Runner:
     parsed: Parsed
 
     def __post_init__(self) -> None:
-        values = self.parsed.values
-        self.relations = Relations(self.session.spark, self.session.find, self.session.frame, values)
+        session, values = self.session, self.parsed.values
+        self.relations = Relations(session.spark, session.find, session.missing, session.frame, values)
         if self.parsed.dialect == "postgres":
             relations = self.relations
             relations.meaning = PostgresMeaning(
@@ -109,7 +115,7 @@ class Runner:
 
     def _run(self, tree: Tree) -> Result:
         self._reject_unsupported(tree)
-        if self.parsed.explain and any(isinstance(cte.this, _ROW_STATEMENTS) for cte in tree.find_all(exp.CTE)):
+        if self.parsed.explain and any(isinstance(cte.this, ROW_STATEMENTS) for cte in tree.find_all(exp.CTE)):
             raise self._rejected("changes rows in its WITH clause: explain these statements by themselves")
         self._run_with(tree)
         if self.parsed.explain:
@@ -145,11 +151,16 @@ class Runner:
         clause = tree.args.get("with_")
         if clause is None:
             return
-        changes_rows = isinstance(tree, _ROW_STATEMENTS)
-        if changes_rows or any(isinstance(cte.this, _ROW_STATEMENTS) for cte in clause.expressions):
+        changes_rows = isinstance(tree, ROW_STATEMENTS)
+        if changes_rows or any(isinstance(cte.this, ROW_STATEMENTS) for cte in clause.expressions):
+            reject_visible_order(self.parsed, tree, self._table_id)
             named = _tables_in(tree)
             tree.set("with_", None)
             self._run_each(clause.expressions, named, recursive=bool(clause.args.get("recursive")))
+
+    def _table_id(self, name: str) -> str:
+        state = self.session.find(name)
+        return name.lower() if state is None else state.table_id
 
     def _run_each(self, ctes: Sequence[Tree], named: Sequence[str], *, recursive: bool) -> None:
         """Register the parts of a WITH clause as frames, each of which sees those before it.
@@ -160,7 +171,7 @@ class Runner:
             name, scope = cte.alias.lower(), self.relations.scope()
             if [other.alias.lower() for other in ctes].count(name) > 1:
                 raise self._rejected(f"has two queries named {cte.alias} in its WITH clause", cte)
-            if isinstance(cte.this, _ROW_STATEMENTS):
+            if isinstance(cte.this, ROW_STATEMENTS):
                 start = start_of(cte.this)
                 inner = Runner(self.session, replace(self.parsed, tree=cte.this, explain=False, start=start))
                 inner.relations = scope
@@ -188,11 +199,7 @@ class Runner:
     # --- Rows
 
     def _table(self, tree: Tree) -> TableState:
-        name = table_name(tree)
-        state = self.session.find(name)
-        if state is None:
-            raise TableNotFound(name)
-        return state
+        return self.session.required(table_name(tree))
 
     def _row_statement(self, tree: Tree) -> RowStatement:
         table = self._changed_table(tree.this)
@@ -226,10 +233,10 @@ class Runner:
 
     def _evolved(self, rows: RowStatement) -> RowStatement:
         """Add the columns of the source that the table lacks to the table: MERGE WITH SCHEMA EVOLUTION."""
-        new = rows.new_columns()
-        if not new:
+        fields = rows.evolved_fields()
+        if fields is None:
             return rows
-        target = replace(rows.target, state=self.session.add_columns(rows.target.state, new))
+        target = replace(rows.target, state=self.session.evolve(rows.target.state, fields))
         return RowStatement(self.parsed, self.relations, target)
 
     def _change(self, rows: RowStatement, change: Change | None = None) -> Result:

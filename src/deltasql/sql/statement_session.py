@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from deltasql.engines.row_change import DELETE, UPDATE, Clause, RowChange
+from deltasql.engines.row_change import UPDATE, Clause, RowChange
 from deltasql.errors import TableExists, TableNotFound, UsageError
 from deltasql.operations import alter
 from deltasql.operations.commit import MultiTableTransaction
@@ -38,7 +38,7 @@ class TransactionSession:
     read: Callable[[TableState, int | None, str | None], Any]
     create: Callable[[str, TableSpec], TableState]
     replace: Callable[[TableState, TableSpec], None]
-    """Gives a table without rows another definition."""
+    """Gives a table another definition and other rows."""
     drop: Callable[[str], None] | None = None
     """Drops a table at once; None in a transaction, which could not undo it."""
     names: dict[str, str] = field(default_factory=dict)
@@ -56,6 +56,21 @@ class TransactionSession:
         if state is not None:
             self._written.setdefault(state.table_id, name)
         return state
+
+    def required(self, name: str) -> TableState:
+        """Return a table by its name in any case.
+
+        Raises:
+            TableNotFound: The table does not exist.
+        """
+        state = self.find(name)
+        if state is None:
+            raise self.missing(name)
+        return state
+
+    def missing(self, name: str) -> TableNotFound:
+        """Return the error about a table that does not exist."""
+        return TableNotFound(name, self.store.closest_table(name))
 
     def frame(self, state: TableState, version: int | None, timestamp: str | None) -> Any:
         return self.read(state, version, timestamp)
@@ -81,15 +96,15 @@ class TransactionSession:
         self._changed(state)
         return metrics
 
-    def add_columns(self, state: TableState, columns: Sequence[Json]) -> TableState:
-        alter.add_columns(self.txn, self.txn.state_of(state), columns)
+    def evolve(self, state: TableState, fields: Sequence[Json]) -> TableState:
+        alter.evolve(self.txn, self.txn.state_of(state), fields)
         self._changed(state)
         return self.txn.state_of(state)
 
     def define(self, parsed: Parsed, meaning: Meaning, rows: Callable[[Tree], Any]) -> None:
         tree = parsed.tree
         if isinstance(tree, exp.Create):
-            self._create(definition(parsed, meaning, self._fields), rows)
+            self._create(definition(parsed, meaning, self.required), rows)
         elif isinstance(tree, exp.Drop):
             self._drop(parsed)
         else:
@@ -103,17 +118,9 @@ class TransactionSession:
             raise TableExists(table.name)
         spec = table.spec if table.query is None else replace(table.spec, as_=rows(table.query))
         if found is not None:
-            self.change(found, Change(DELETE, RowChange((Clause(DELETE),)), None, {"predicate": "[]"}))
-            self.replace(self.txn.state_of(found), spec)
+            self.replace(found, spec)
         state = found or self.create(table.name, spec)
         self._changed(state)
-
-    def _fields(self, name: str) -> TableState:
-        """Return the table that CREATE TABLE … LIKE names."""
-        state = self.find(name)
-        if state is None:
-            raise TableNotFound(name)
-        return state
 
     def _drop(self, parsed: Parsed) -> None:
         tree = parsed.tree
@@ -125,17 +132,15 @@ class TransactionSession:
         found = {name: self.find(name) for name in names}
         lacking = [name for name, state in found.items() if state is None]
         if lacking and not tree.args.get("exists"):
-            raise TableNotFound(lacking[0])
+            raise self.missing(lacking[0])
         for name in dict.fromkeys(state.name for state in found.values() if state is not None):
             self.drop(name)
 
     def _alter(self, parsed: Parsed, meaning: Meaning) -> None:
         name = table_name(parsed.tree.this)
-        state = self.find(name)
-        if state is None:
-            if parsed.tree.args.get("exists"):
-                return
-            raise TableNotFound(name)
+        if parsed.tree.args.get("exists") and self.find(name) is None:
+            return
+        state = self.required(name)
         changes = alteration(parsed, meaning, columns_of_fields(fields_of(state)))
         if changes.properties:
             alter.set_properties(self.txn, state, changes.properties)

@@ -143,7 +143,7 @@ class Store:
         """
         row = self._database.row("state", version=version, **_key(table))
         if row is None:
-            raise TableNotFound(str(table), self._suggest(str(table)))
+            raise TableNotFound(str(table), self.closest_table(str(table)))
         return TableState(
             table_key=row["table_key"],
             table_id=str(row["table_id"]),
@@ -156,7 +156,8 @@ class Store:
             shape_version=-1 if row["shape_version"] is None else row["shape_version"],
         )
 
-    def _suggest(self, name: str) -> str | None:
+    def closest_table(self, name: str) -> str | None:
+        """Return the name of the table that is closest to a name, if one is close."""
         names = [next(iter(row.values())) for row in self._database.rows("table_names")]
         return closest_name(name if "." in name else f"public.{name}", names)
 

@@ -12,8 +12,6 @@ from sqlglot import exp
 
 from deltasql.errors import unknown_column
 from deltasql.sql.binding.scopes import Scope
-from deltasql.sql.catalog import pg_literals
-from deltasql.sql.catalog.common_types import common_type
 from deltasql.sql.catalog.pg_types import (
     BOOL,
     BYTEA,
@@ -30,7 +28,9 @@ from deltasql.sql.catalog.pg_types import (
     numeric,
     of_spark,
 )
+from deltasql.sql.functions import pg_literals
 from deltasql.sql.functions.casts import EXPLICIT, IMPLICIT, cast, castable
+from deltasql.sql.functions.common_types import common_type
 from deltasql.sql.functions.templates import SparkText, Typed, filled
 from deltasql.sql.positions import rejected, start_of
 

@@ -10,9 +10,7 @@ from sqlglot import exp
 from deltasql.sql.binding.binder import HANDLERS, Binder
 from deltasql.sql.binding.operators import applied
 from deltasql.sql.binding.scopes import Scope
-from deltasql.sql.catalog.overloads import Match, choose, polymorphic_types
 from deltasql.sql.catalog.pg_catalog import catalog
-from deltasql.sql.catalog.pg_literals import InvalidLiteral
 from deltasql.sql.catalog.pg_types import (
     INTERVAL,
     TEXT,
@@ -25,6 +23,8 @@ from deltasql.sql.functions.aggregate_calls import AggregateCall
 from deltasql.sql.functions.casts import as_interval
 from deltasql.sql.functions.function_table import AGGREGATES, FUNCTIONS, WINDOWS
 from deltasql.sql.functions.numeric_arithmetic import TooManyDigits
+from deltasql.sql.functions.overloads import Match, choose, polymorphic_types
+from deltasql.sql.functions.pg_literals import InvalidLiteral
 from deltasql.sql.functions.templates import Typed, filled
 
 Tree = Any

@@ -114,8 +114,8 @@ def _in_query(binder: Binder, tree: Tree, query: Tree, scope: Scope) -> Typed:
     left = [binder.expression(item, scope) for item in given]
     values = []
     for value, type_ in zip(left, types, strict=True):
-        placeholder = Typed(exp.column("x"), type_)
-        values.append(applied(binder, "=", [value, placeholder], tree).tree.this)
+        item = Typed(exp.column("x"), type_)
+        values.append(applied(binder, "=", [value, item], tree).tree.this)
     this = exp.Tuple(expressions=values) if row is not None else values[0]
     found = exp.In(this=this, query=copy if isinstance(copy, exp.Subquery) else exp.Subquery(this=copy))
     return Typed(found, BOOL)

@@ -9,9 +9,7 @@ from sqlglot import exp
 
 from deltasql.sql.binding.binder import HANDLERS, Binder
 from deltasql.sql.binding.scopes import Scope
-from deltasql.sql.catalog.overloads import Match, choose, polymorphic_types
 from deltasql.sql.catalog.pg_catalog import Overload, catalog
-from deltasql.sql.catalog.pg_literals import InvalidLiteral
 from deltasql.sql.catalog.pg_types import (
     BOOL,
     DURATION,
@@ -30,6 +28,8 @@ from deltasql.sql.catalog.types_by_name import type_of_name
 from deltasql.sql.functions.casts import as_interval, with_days
 from deltasql.sql.functions.numeric_arithmetic import TooManyDigits, comparable
 from deltasql.sql.functions.operator_table import COMPARISONS, OPERATORS
+from deltasql.sql.functions.overloads import Match, choose, polymorphic_types
+from deltasql.sql.functions.pg_literals import InvalidLiteral
 from deltasql.sql.functions.templates import Template, Typed, filled
 
 Tree = Any

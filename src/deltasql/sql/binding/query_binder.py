@@ -13,9 +13,9 @@ from deltasql.sql.binding.row_sources import returns_rows, rows_of, source_of
 from deltasql.sql.binding.scopes import Scope, ScopeTable, TypedColumn
 from deltasql.sql.binding.select_rewrites import distinct_on, spread
 from deltasql.sql.binding.syntax_calls import ordered
-from deltasql.sql.catalog.common_types import common_type
 from deltasql.sql.catalog.pg_types import OPAQUE, TEXT, UNKNOWN, SqlType
 from deltasql.sql.functions.casts import ASSIGNMENT
+from deltasql.sql.functions.common_types import common_type
 from deltasql.sql.functions.templates import Typed
 
 Tree = Any
@@ -234,14 +234,19 @@ class QueryBinder:
             array = rows_of(self.binder, inner.name.lower(), inner.expressions, scope, inner)
             return item, [TypedColumn(name, array.type.element)], array
         value = self.binder.expression(inner, scope)
-        wanted = target.type if target is not None and target.type.name not in OPAQUE else TEXT
         if value.type == UNKNOWN and not self._keeps_unknown:
-            value = self.binder.coerced(value, wanted, inner)
+            value = self._of_target(value, target, inner)
         if isinstance(value.tree, exp.Column) and not isinstance(item, exp.Alias):
             return value.tree, [TypedColumn(name, value.type)], None
         quoted = isinstance(item, exp.Alias) and item.args["alias"].quoted
         alias = exp.to_identifier(name, quoted=quoted or not name.isidentifier())
         return exp.Alias(this=value.tree, alias=alias), [TypedColumn(name, value.type)], None
+
+    def _of_target(self, value: Typed, target: TypedColumn | None, at: Tree) -> Typed:
+        """Return a literal without a type as a value of the column for which it is meant, else as a text."""
+        if target is None or target.type.name not in OPAQUE:
+            return self.binder.coerced(value, TEXT if target is None else target.type, at)
+        return Typed(value.tree, target.type) if isinstance(value.tree, exp.Null) else self.binder.typed(value, at)
 
     def _star(self, item: Tree, scope: Scope) -> list[TypedColumn]:
         if isinstance(item, exp.Column):

@@ -11,9 +11,9 @@ from deltasql.sql.binding.binder import Binder
 from deltasql.sql.binding.calls import adapted, chosen, key_of, polymorphic
 from deltasql.sql.binding.scopes import Scope, TypedColumn
 from deltasql.sql.catalog.pg_catalog import catalog
-from deltasql.sql.catalog.pg_literals import InvalidLiteral
 from deltasql.sql.catalog.pg_types import INT8, SqlType, array_of
 from deltasql.sql.catalog.types_by_name import type_of_name
+from deltasql.sql.functions.pg_literals import InvalidLiteral
 from deltasql.sql.functions.row_functions import ROW_FUNCTIONS
 from deltasql.sql.functions.templates import Typed, filled
 

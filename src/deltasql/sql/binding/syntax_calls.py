@@ -10,8 +10,8 @@ from sqlglot import exp
 from deltasql.sql.binding.binder import HANDLERS, Binder
 from deltasql.sql.binding.calls import aggregate, called, spark_call
 from deltasql.sql.binding.scopes import Scope
-from deltasql.sql.catalog import pg_literals
 from deltasql.sql.catalog.pg_types import BOOL, DATE, INTERVAL, JSON, TEXT, TIMESTAMP, TIMESTAMPTZ, SqlType
+from deltasql.sql.functions import pg_literals
 from deltasql.sql.functions.operator_table import ascii_lower
 from deltasql.sql.functions.regular_expressions import similar
 from deltasql.sql.functions.templates import Template, Typed, filled

@@ -33,11 +33,12 @@ from deltasql.operations.change_builders import merge_parameters
 from deltasql.operations.dml import Change, history_parameters
 from deltasql.protocol.constraints import quoted
 from deltasql.protocol.schema import Json
-from deltasql.sql.catalog.pg_types import TEXT, SqlType
+from deltasql.sql.catalog.pg_types import TEXT
 from deltasql.sql.dml.assignments import assignments, inserted_values
-from deltasql.sql.dml.column_scopes import Scope, column_of, is_inside_query, qualify, qualify_merged
+from deltasql.sql.dml.column_scopes import Scope, is_inside_query, qualify, qualify_merged
 from deltasql.sql.dml.returning import Returning
-from deltasql.sql.dml.statement_target import StatementTarget, is_generated
+from deltasql.sql.dml.star_values import evolved_fields, is_star, star_values
+from deltasql.sql.dml.statement_target import StatementTarget
 from deltasql.sql.meaning import Scope as TypedScope
 from deltasql.sql.meaning import ScopeTable, TypedColumn, columns_of_fields, columns_of_frame
 from deltasql.sql.parameters import constant
@@ -66,8 +67,8 @@ class RowStatement:
     sources: dict[tuple[str, str], str] = field(default_factory=dict)
     """The aliases of tables that the statement reads besides, by namespace and name."""
 
-    _given: dict[str, TypedColumn] = field(default_factory=dict)
-    """The columns of a merge's source by name in lower case."""
+    _given: list[Json] = field(default_factory=list)
+    """The columns of a merge's source."""
 
     def update(self) -> Change:
         """Return the change of an UPDATE."""
@@ -101,21 +102,19 @@ class RowStatement:
         """Return the change of a MERGE."""
         tree = self.parsed.tree
         source = self._source([tree.args["using"]])
-        [(alias, columns)] = source.columns.items()
-        self._given = {column.name.lower(): column for column in columns_of_frame(source.rows)}
+        [alias] = source.columns
+        self._given = source.rows.schema.jsonValue()["fields"]
         whens = tree.args["whens"].expressions
-        clauses = [self._clause(when, alias, columns) for when in whens]
+        clauses = [self._clause(when, alias) for when in whens]
         if (index := unreachable(clauses)) is not None:
             why = "has a WHEN clause that no row reaches: an earlier clause of its kind has no condition"
             raise self.rejected(why, whens[index])
         return self.merged(source, tree.args["on"], clauses)
 
-    def new_columns(self) -> list[Json]:
-        """Return the columns of a merge's source that the table lacks, as fields of a Delta schema."""
+    def evolved_fields(self) -> list[Json] | None:
+        """Return the columns of the table and those of a merge's source that it lacks; None if it lacks none."""
         source = self._source([self.parsed.tree.args["using"].copy()])
-        known = {name.lower() for name in self.target.columns}
-        fields = source.rows.schema.jsonValue()["fields"]
-        return [{**one, "nullable": True, "metadata": {}} for one in fields if one["name"].lower() not in known]
+        return evolved_fields(self.target, source.rows.schema.jsonValue()["fields"])
 
     def merged(self, source: Source, on: Tree, clauses: Sequence[Clause]) -> Change:
         """Return the change that merges a source with one alias."""
@@ -186,46 +185,28 @@ class RowStatement:
 
     # --- Clauses
 
-    def _clause(self, when: Tree, alias: str, columns: Sequence[str]) -> Clause:
+    def _clause(self, when: Tree, alias: str) -> Clause:
         """Return a WHEN clause. (sqlglot has BY SOURCE as `source`.)"""
         by_source = bool(when.args.get("source"))
         if when.args["matched"] and by_source:
             raise self.rejected("has WHEN MATCHED BY SOURCE: rows that match do so on both sides", when)
         of = MATCHED if when.args["matched"] else NOT_MATCHED_BY_SOURCE if by_source else NOT_MATCHED
-        clause = self._clause_of(of, when, alias, columns)
+        clause = self._clause_of(of, when, alias)
         if clause.action not in _ACTIONS[of]:
             able = ", ".join(_ACTIONS[of][:-1])
             raise self.rejected(f"has WHEN {of.upper()} THEN {clause.action}: use {able} or DO NOTHING", when)
         return clause
 
-    def _clause_of(self, of: str, when: Tree, alias: str, columns: Sequence[str]) -> Clause:
+    def _clause_of(self, of: str, when: Tree, alias: str) -> Clause:
         then, condition = when.args["then"], when.args.get("condition")
         if isinstance(then, exp.Var):
             return Clause(DELETE if then.name.upper() == "DELETE" else NOTHING, of, condition)
-        if any(isinstance(part, exp.Star) for part in (then.this, *then.expressions)):
-            values = self._all_values(alias, columns, when)
-            return Clause(UPDATE if isinstance(then, exp.Update) else INSERT, of, condition, values)
+        if is_star(then):
+            action = UPDATE if isinstance(then, exp.Update) else INSERT
+            return Clause(action, of, condition, star_values(self.target, alias, self._given, action, when))
         if isinstance(then, exp.Update):
             return Clause(UPDATE, of, condition, self._set(then))
         return Clause(INSERT, of, condition, inserted_values(self.target, then))
-
-    def _all_values(self, alias: str, columns: Sequence[str], when: Tree) -> dict[str, Tree]:
-        """Return the values of `UPDATE SET *` and `INSERT *`: each column of the table from the source."""
-        given = {name.lower(): name for name in columns}
-        needed = [field["name"] for field in self.target.fields if not is_generated(field)]
-        lacking = [name for name in needed if name.lower() not in given]
-        if self.parsed.evolves:
-            needed = [name for name in needed if name.lower() in given]
-        elif lacking:
-            raise self.rejected(f"takes all columns from {alias}, which has no column {lacking[0]!r}", when)
-        for column in columns_of_fields(self.target.fields):
-            given_column = self._given.get(column.name.lower())
-            path = lacking_field(column.type, given_column.type) if given_column is not None else None
-            if path is not None:
-                raise self.rejected(
-                    f"takes all columns from {alias}, whose column {column.name!r} has no field {path}", when
-                )
-        return {name: column_of(alias, given[name.lower()]) for name in needed}
 
     def _set(self, update: Tree) -> dict[str, Tree]:
         if not update.expressions:
@@ -313,23 +294,6 @@ class RowStatement:
     def rejected(self, why: str, at: Tree | None = None) -> ValidationError:
         """Return the error of a statement that cannot be run."""
         return self.parsed.rejected(f"it {why}", at)
-
-
-def lacking_field(wanted: SqlType, given: SqlType) -> str | None:
-    """Return the path of a field that a struct, or a struct inside, lacks; None if it lacks none."""
-    if wanted.name in ("array", "map") and given.name == wanted.name:
-        found = (lacking_field(*pair) for pair in zip(wanted.items, given.items, strict=True))
-        return next((path for path in found if path is not None), None)
-    if wanted.name != "record" or given.name != "record":
-        return None
-    known = {name.lower(): item for name, item in zip(given.fields, given.items, strict=True)}
-    for name, item in zip(wanted.fields, wanted.items, strict=True):
-        if name.lower() not in known:
-            return name
-        inner = lacking_field(item, known[name.lower()])
-        if inner is not None:
-            return f"{name}.{inner}"
-    return None
 
 
 def _texts(change: RowChange) -> list[Any]:

@@ -10,10 +10,10 @@ from typing import Any
 
 from sqlglot import exp
 
-from deltasql.sql.catalog.pg_literals import InvalidLiteral
 from deltasql.sql.catalog.pg_types import INT4, TEXT, SqlType, array_of
 from deltasql.sql.functions.casts import ASSIGNMENT, cast, castable
 from deltasql.sql.functions.operator_table import OPERATORS, Build
+from deltasql.sql.functions.pg_literals import InvalidLiteral
 from deltasql.sql.functions.templates import Typed, filled
 
 Tree = Any

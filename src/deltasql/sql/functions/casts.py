@@ -17,6 +17,7 @@ from deltasql.sql.catalog.pg_types import (
     numeric,
 )
 from deltasql.sql.functions.dates import intervals, time_zones
+from deltasql.sql.functions.float_texts import DOUBLE_TO_TEXT, REAL_TO_TEXT
 from deltasql.sql.functions.templates import Typed, filled
 
 IMPLICIT, ASSIGNMENT, EXPLICIT = "implicit", "assignment", "explicit"
@@ -151,6 +152,8 @@ CASTS = [
         "timestamptz", "text", ASSIGNMENT,
         "concat(CAST({0} AS STRING), regexp_replace(date_format({0}, 'xxxxx'), '^(...):00$', '$1'))",
     ),
+    Cast("float4", "text", ASSIGNMENT, REAL_TO_TEXT),
+    Cast("float8", "text", ASSIGNMENT, DOUBLE_TO_TEXT),
     Cast("bytea", "text", ASSIGNMENT, r"concat('\\x', lower(hex({0})))"),
     Cast("json", "text", ASSIGNMENT, "{0}"),
     # from text

@@ -8,12 +8,12 @@ from typing import Any
 
 from sqlglot import exp
 
-from deltasql.sql.catalog.pg_literals import InvalidLiteral
 from deltasql.sql.catalog.pg_types import FLOAT8, INT4, MOST_DIGITS, SqlType, numeric
 from deltasql.sql.catalog.types_by_name import type_of_name
 from deltasql.sql.functions import numeric_arithmetic
 from deltasql.sql.functions.casts import cast
 from deltasql.sql.functions.operator_table import OPERATORS, Build
+from deltasql.sql.functions.pg_literals import InvalidLiteral
 from deltasql.sql.functions.templates import Typed, filled
 
 Tree = Any

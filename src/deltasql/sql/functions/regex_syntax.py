@@ -7,7 +7,7 @@ import string
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from deltasql.sql.catalog.pg_literals import InvalidLiteral
+from deltasql.sql.functions.pg_literals import InvalidLiteral
 
 Ranges = tuple[tuple[int, int], ...]
 _LAST = 0x10FFFF

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from sqlglot import exp
 
-from deltasql.sql.catalog.pg_literals import InvalidLiteral
 from deltasql.sql.catalog.pg_types import INT4, MOST_DIGITS, SqlType, array_of, as_numeric, common_numeric
 from deltasql.sql.functions.dates.intervals import DAY_MICROS, DAYS, MONTHS
 from deltasql.sql.functions.dates.time_zones import DAY, NO_SUMMER_TIME, let, micros_of, second_of_two, session_local
 from deltasql.sql.functions.operator_table import Build
+from deltasql.sql.functions.pg_literals import InvalidLiteral
 from deltasql.sql.functions.templates import Typed, filled
 from deltasql.sql.functions.text_functions import TEXT_FUNCTIONS
 

@@ -11,16 +11,18 @@ from deltasql.engines.spark.row_shape import alike, ddl, rounds, shaped
 from deltasql.errors import ValidationError
 from deltasql.protocol.constraints import quoted
 from deltasql.protocol.schema import DeltaType, Json, struct_type
-from deltasql.protocol.schema_fit import assignable, fit, type_text
+from deltasql.protocol.schema_fit import assignable, fit, missing_field, type_text
 
 _PROBLEM = "__deltasql_problem"
 
 
-def assigned(value: Column, given: DeltaType, field: Json, table: str) -> tuple[Column, Column | None]:
+def assigned(
+    value: Column, given: DeltaType, field: Json, table: str, *, replaces: bool = False
+) -> tuple[Column, Column | None]:
     """Return a value cast to the type of its column, and a text with its problem, or None if every value fits.
 
     Numbers, times and texts are cast to each other; fractions are rounded for integer columns. Nested values must have
-    the type of the column.
+    the type of the column; a field that is left out is null, unless the value `replaces` one that may have the field.
     """
     expected, name = field["type"], field["name"]
     if alike(given, expected):
@@ -30,6 +32,13 @@ def assigned(value: Column, given: DeltaType, field: Json, table: str) -> tuple[
     if not isinstance(given, str) or not isinstance(expected, str):
         if isinstance(given, str) or isinstance(expected, str) or given["type"] != expected["type"]:
             raise _mismatch(table, name, given, expected)
+        if replaces and (path := missing_field(given, expected)) is not None:
+            raise ValidationError(
+                f"table {table}: the value of column {name!r} has no field {path!r}, whose old values would be lost: "
+                f"give the field a value, or assign to single fields: SET {name}.field = …",
+                table=table,
+                value=name,
+            )
         fit(struct_type([{**field, "type": given}]), struct_type([field]), name=table)
         return shaped(value, given, expected), None
     if not assignable(given, expected):

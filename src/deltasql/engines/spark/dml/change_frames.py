@@ -214,7 +214,8 @@ class _Lowering:
                 raw = _raw(index, one["name"])
                 value, problem = _unassigned(clause, one), None
                 if one["name"] in clause.values:
-                    value, problem = assigned(F.col(quoted(raw)), types[raw], one, self.table)
+                    replaces = clause.action == UPDATE
+                    value, problem = assigned(F.col(quoted(raw)), types[raw], one, self.table, replaces=replaces)
                 if one["name"] in self.fields.partitions and one["type"] == "string":
                     value = F.when(value != "", value)  # partition directories cannot tell an empty text from null
                 values.append(value.alias(one["name"]))

@@ -8,10 +8,10 @@ from typing import Any
 
 from sqlglot import exp
 
-from deltasql.sql.catalog.pg_literals import InvalidLiteral
 from deltasql.sql.catalog.pg_types import DATE, TEXT, TIMESTAMPTZ
 from deltasql.sql.functions.dates.time_zones import instant, micros_of
 from deltasql.sql.functions.operator_table import Build
+from deltasql.sql.functions.pg_literals import InvalidLiteral
 from deltasql.sql.functions.templates import Typed, filled
 
 Tree = Any

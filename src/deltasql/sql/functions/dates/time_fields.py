@@ -7,12 +7,12 @@ from typing import Any
 
 from sqlglot import exp
 
-from deltasql.sql.catalog.pg_literals import InvalidLiteral
 from deltasql.sql.catalog.pg_types import FLOAT8, TIMESTAMP, SqlType, numeric
 from deltasql.sql.functions.dates.intervals import DAY_MICROS, DAYS, MICROS, MONTHS, YEARS
 from deltasql.sql.functions.dates.time_zones import DAY, micros_of
 from deltasql.sql.functions.numeric_arithmetic import quotient
 from deltasql.sql.functions.operator_table import Build
+from deltasql.sql.functions.pg_literals import InvalidLiteral
 from deltasql.sql.functions.templates import Typed, filled
 
 Tree = Any

@@ -7,7 +7,6 @@ from typing import Any
 
 from sqlglot import exp
 
-from deltasql.sql.catalog.pg_literals import InvalidLiteral
 from deltasql.sql.catalog.pg_types import INTERVAL, TIMESTAMP, TIMESTAMPTZ
 from deltasql.sql.functions.dates.date_formats import FORMAT_FUNCTIONS
 from deltasql.sql.functions.dates.intervals import (
@@ -32,6 +31,7 @@ from deltasql.sql.functions.dates.time_zones import (
     zone_of,
 )
 from deltasql.sql.functions.operator_table import Build
+from deltasql.sql.functions.pg_literals import InvalidLiteral
 from deltasql.sql.functions.templates import Typed, filled
 
 Tree = Any

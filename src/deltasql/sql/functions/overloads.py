@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from deltasql.sql.catalog.common_types import common_type
 from deltasql.sql.catalog.pg_catalog import Overload, catalog, category_of, is_pseudo
 from deltasql.sql.catalog.pg_types import UNKNOWN, SqlType, array_of
+from deltasql.sql.functions.common_types import common_type
 
 _ARRAYS = {"anyarray", "anycompatiblearray"}
 _SCALARS = {"anynonarray", "anycompatiblenonarray"}
