@@ -10,10 +10,11 @@ from typing import Any
 
 import psycopg
 import pyarrow as pa
+from py4j.protocol import Py4JNetworkError
 
 import deltasql
 from deltasql.sql.catalog.pg_catalog import Overload, catalog
-from tests.sql_values import CONSTANTS, VALUES, literal, same
+from tests.sql_values import CONSTANTS, VALUES, literal, same, type_text
 
 _ANY = {
     "anyelement": "int4", "anyarray": "_int4", "anynonarray": "text", "anycompatible": "int4", "any": "text",
@@ -38,7 +39,7 @@ class Candidate:
     def expression(self, arguments: Sequence[str]) -> str:
         """Return the candidate with its arguments."""
         if self.kind == "cast":
-            return f"CAST({arguments[0]} AS {self.result})"
+            return f"CAST({arguments[0]} AS {type_text(self.result)})"
         if self.kind == "operator":
             return f"({f' {self.name} '.join(arguments)})" if len(arguments) > 1 else f"({self.name} {arguments[0]})"
         return f"{self.name}({', '.join(arguments)})"
@@ -52,7 +53,9 @@ def candidates(*, kinds: str = "f") -> list[Candidate]:
     found = {*_calls("function", catalog().functions.values(), kinds)}
     if kinds == "f":
         found |= {*_calls("operator", catalog().operators.values(), kinds)}
-        found |= {Candidate("cast", "cast", (s,), t) for s, t in catalog().casts if s in VALUES and t in VALUES}
+        texts = [pair for name in VALUES for pair in ((name, "text"), ("text", name))]
+        casts = [pair for pair in (*catalog().casts, *texts) if {*pair} <= VALUES.keys()]
+        found |= {Candidate("cast", "cast", (source,), target) for source, target in casts}
     return sorted(found, key=str)
 
 
@@ -110,7 +113,7 @@ class Comparison:
         except psycopg.Error as error:
             return False, str(error).partition("\n")[0]
 
-    def compare(self, expressions: Sequence[str], source: str = "", tolerance: float = 1e-12) -> None:
+    def compare(self, expressions: Sequence[str], source: str = "", tolerance: float = 0.0) -> None:
         """Compare the results of expressions; queries of the lake compute those that PostgreSQL can compute."""
         known = {expression: self.of_postgres(expression, source) for expression in expressions}
         possible = [e for e in expressions if known[e][0]]
@@ -147,6 +150,8 @@ class Comparison:
             rows = self.lake.sql(f"SELECT {items} {source}").collect()
             yield from ((expression, [row[n] for row in rows]) for n, expression in enumerate(expressions))
         except Exception as error:
+            if isinstance(error, OSError | Py4JNetworkError):
+                raise AssertionError(f"Spark does not live any more after {items}") from error
             if len(expressions) == 1:
                 yield expressions[0], error
                 return

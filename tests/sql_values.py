@@ -39,9 +39,14 @@ CONSTANTS: dict[str, list[str]] = {
 """Texts for functions whose argument is a keyword or a format."""
 
 
+def type_text(type_name: str) -> str:
+    """Return the name of a type as users write it."""
+    return f"{type_name[1:]}[]" if type_name.startswith("_") else type_name
+
+
 def literal(type_name: str, value: str) -> str:
     """Return a value as an expression of a type."""
-    name = f"{type_name[1:]}[]" if type_name.startswith("_") else type_name
+    name = type_text(type_name)
     if value == "NULL":
         return f"CAST(NULL AS {name})"
     quoted = value.replace("'", "''")
@@ -56,8 +61,8 @@ def _real(value: float) -> float:
         return math.inf
 
 
-def same(ours: Any, theirs: Any, tolerance: float = 1e-12) -> bool:
-    """Return whether two results are equal; floats may differ in the last digits."""
+def same(ours: Any, theirs: Any, tolerance: float = 0.0) -> bool:
+    """Return whether two results are equal; floats may differ in the last digits, or by the tolerance."""
     if isinstance(ours, list) and isinstance(theirs, list):
         return len(ours) == len(theirs) and all(same(a, b, tolerance) for a, b in zip(ours, theirs, strict=True))
     if isinstance(ours, bytearray | memoryview | bytes):
@@ -65,7 +70,7 @@ def same(ours: Any, theirs: Any, tolerance: float = 1e-12) -> bool:
     if isinstance(ours, float) and isinstance(theirs, float):
         if math.isnan(ours) or math.isnan(theirs):
             return math.isnan(ours) and math.isnan(theirs)
-        near = ours == theirs or abs(ours - theirs) <= tolerance * max(abs(ours), abs(theirs))
+        near = ours == theirs or abs(ours - theirs) <= max(tolerance, 1e-12 * max(abs(ours), abs(theirs)))
         return near or (ours == _real(ours) and ours == _real(theirs))
     if isinstance(ours, dt.datetime) and isinstance(theirs, dt.datetime):  # Spark returns local times of the process
         return ours == (theirs.astimezone() if theirs.tzinfo else theirs).replace(tzinfo=None)

@@ -248,8 +248,13 @@ def aggregate(
 ) -> Typed:
     """Return an aggregate or a window function."""
     distinct, order, plain = _parts(arguments)
-    values = [] if plain and isinstance(plain[0], exp.Star) else [binder.expression(one, scope) for one in plain]
+    star = bool(plain) and isinstance(plain[0], exp.Star)
+    values = [] if star else [binder.expression(one, scope) for one in plain]
     match = chosen(binder, name, values, at)
+    if not plain and match.overload.kind == "a":
+        raise binder.rejected(f"{name}(*) must be used to call an aggregate without parameters", at)
+    if star and match.overload.kind == "w":
+        raise binder.rejected(f"{name}(*) is written, but {name} is not an aggregate", at)
     values = adapted(binder, match, values, plain, at)
     table = WINDOWS if match.overload.kind == "w" else AGGREGATES
     spark = table.get(key_of(match))

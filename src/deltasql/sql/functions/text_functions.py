@@ -254,6 +254,11 @@ def _string_to_array(values: Sequence[Typed]) -> Typed:
     return Typed(parts, array_of(TEXT))
 
 
+def _limited(is_too_long: str, spark: str) -> str:
+    """Return a text, or PostgreSQL's error if it would have more than a gigabyte."""
+    return f"CASE WHEN {is_too_long} THEN raise_error('requested length too large') ELSE {spark} END"
+
+
 _SHA = (224, 256, 384, 512)
 
 TEXT_FUNCTIONS: Mapping[str, str | Build] = {
@@ -276,9 +281,12 @@ TEXT_FUNCTIONS: Mapping[str, str | Build] = {
     **{f"overlay({kind},{kind},int4)": _OVERLAY_ALL for kind in ("text", "bytea")},
     **{f"overlay({kind},{kind},int4,int4)": _OVERLAY for kind in ("text", "bytea")},
     **_TRIM,
-    **{f"{name}(text,int4)": f"{name}({{0}}, {{1}}, ' ')" for name in ("lpad", "rpad")},
-    **{f"{name}(text,int4,text)": f"{name}({{0}}, {{1}}, {{2}})" for name in ("lpad", "rpad")},
-    "repeat(text,int4)": "repeat({0}, {1})",
+    **{f"{name}(text,int4)": _limited("{1} > 268435454", f"{name}({{0}}, {{1}}, ' ')") for name in ("lpad", "rpad")},
+    **{
+        f"{name}(text,int4,text)": _limited("{1} > 268435454 AND {2} <> ''", f"{name}({{0}}, {{1}}, {{2}})")
+        for name in ("lpad", "rpad")
+    },
+    "repeat(text,int4)": _limited("CAST({1} AS BIGINT) * octet_length({0}) > 1073741819", "repeat({0}, {1})"),
     "replace(text,text,text)": "replace({0}, {1}, {2})",
     "reverse(text)": "reverse({0})",
     "reverse(bytea)": _as_texts("reverse({0})"),
