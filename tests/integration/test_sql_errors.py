@@ -56,7 +56,7 @@ class TestPositions:
             ("UPDATE ns.c SET k = 1,\n  K = 2", None, "line 2, column 3: cannot be run: it gives column 'k' two"),
             ("UPDATE ns.c SET k = 1,\n  nope = 2", None, "line 2, column 3: cannot be run: table"),
             ("INSERT INTO ns.c (id,\n  nope) VALUES (1, 2)", None, "line 2, column 3: cannot be run: table"),
-            ("WITH d AS (DELETE FROM ns.c)\nUPDATE ns.c SET\n q.x = 1", None, "line 3, column 2: cannot be run: it assigns to q.x"),
+            ("WITH d AS (SELECT 1)\nUPDATE ns.c SET\n q.x = 1", None, "line 3, column 2: cannot be run: it assigns to q.x"),
             ("DELETE ns.c", None, "line 1, column 1: cannot be run: it does not name a table"),
             ("INSERT INTO\n ns.c", None, "line 2, column 2: cannot be run: it gives no rows"),
             ("INSERT INTO ns.c (id)", None, "cannot be run: it gives no rows"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -41,11 +42,69 @@ def items(lake: deltasql.Lake, namespace: str) -> deltasql.Table:
     return table
 
 
+class TestErrors:
+    @pytest.mark.parametrize(
+        ("text", "problem"),
+        [
+            ("SELECT 1 / (n - n) FROM ns.items", "Division by zero\\n  SELECT 1"),
+            ("SELECT name::int FROM ns.items", "The value 'one' .* cannot be cast"),
+            ("SELECT (SELECT id FROM ns.items)", "More than one row returned by a subquery"),
+            ("SELECT n + 2147483647 FROM ns.items", "overflow\\n"),
+        ],
+    )
+    def test_rows_that_cannot_be_computed(
+        self, sql: Run, items: deltasql.Table, text: str, problem: str, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        with pytest.raises(deltasql.ValidationError, match=f"^SQL cannot be run: {problem}") as found:
+            sql(text)
+        shown = "".join(traceback.format_exception(found.value))
+        assert "at org.apache" not in shown
+        assert "try_" not in str(found.value)
+        assert "QueryContextLogger" not in capfd.readouterr().err
+
+    def test_frames_that_cannot_be_computed(
+        self, items: deltasql.Table, lake: deltasql.Lake, namespace: str, spark_session: SparkSession
+    ) -> None:
+        rows = spark_session.sql("SELECT raise_error('broken') AS name")
+        with pytest.raises(deltasql.ValidationError, match="cannot be computed, so nothing was written: broken"):
+            items.append(rows)
+        with pytest.raises(deltasql.ValidationError, match="cannot be computed, so nothing was written: broken"):
+            lake.create_table(f"{namespace}.other", as_=rows)
+
+    @pytest.mark.parametrize(
+        ("text", "params", "problem"),
+        [
+            ("SELECT * FROM ns.item", None, 'did you mean ".*items"'),
+            ("UPDATE ns.item SET n = 1", None, 'did you mean ".*items"'),
+            ("MERGE INTO ns.items t USING ns.itmes s ON t.id = s.id WHEN MATCHED THEN DELETE", None, 'mean ".*items"'),
+            ("DROP TABLE ns.item", None, 'did you mean ".*items"'),
+            ("SELECT nme FROM ns.items", None, 'did you mean "name"'),
+            ("SELECT $1 + 1", [object()], "a parameter is None, a bool, .* got object"),
+            ("SELECT id FROM ns.items LIMIT -1", None, "LIMIT must not be negative"),
+            ("SELECT id FROM ns.items LIMIT $1", [-1], "LIMIT must not be negative"),
+            ("SELECT id FROM ns.items LIMIT n", None, "LIMIT must not contain columns"),
+            ("INSERT INTO ns.items (id) VALUES (99999999999)", None, "99999999999 is out of range for type integer"),
+            ("COPY (SELECT 1 AS x) TO '/no/folder/x.csv'", None, "there is no folder '/no/folder'"),
+            ("SELECT sqrt(2.0)", None, "cast its arguments to double precision"),
+            ("SELECT repeat('abc', 2147483647)", None, "requested length too large"),
+        ],
+    )
+    def test_errors_before_anything_runs(
+        self, sql: Run, items: deltasql.Table, text: str, params: Any, problem: str
+    ) -> None:
+        with pytest.raises(deltasql.UsageError, match=problem):
+            sql(text, params)
+
+    def test_limits(self, sql: Run, items: deltasql.Table) -> None:
+        for limit, params, count in (("1 + 1", None, 2), ("NULL", None, 3), ("$1", [None], 3), ("$1", [2], 2)):
+            assert len(sql(f"SELECT id FROM ns.items LIMIT {limit}", params)) == count
+
+
 class TestWithClauses:
     @pytest.mark.parametrize(
         ("text", "problem"),
         [
-            ("WITH d AS (DELETE FROM ns.items WHERE id = 1) SELECT count(*) FROM ns.items", "line 1, column 68.*reads"),
+            ("WITH d AS (DELETE FROM ns.items WHERE id = 1) SELECT count(*) FROM ns.items", "line 1, column 69.*reads"),
             ("WITH i AS (INSERT INTO ns.items (id) VALUES (9)) UPDATE ns.items SET n = 0", "changes .*items, which"),
             (
                 "WITH u AS (UPDATE ns.items SET n = 5 RETURNING id), q AS (SELECT max(n) AS n FROM ns.ITEMS) SELECT * FROM q",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -109,12 +110,23 @@ class TableWriter:
         self._options = options
         self._spark = spark
 
-    def write(self, txn: MultiTableTransaction, state: TableState, data: Any, options: WriteOptions) -> dict[str, str]:
-        """Write rows to files, stage the files, and return the metrics of the operation."""
+    def write(
+        self,
+        txn: MultiTableTransaction,
+        state: TableState,
+        data: Any,
+        options: WriteOptions,
+        *,
+        translate_errors: bool = True,
+    ) -> dict[str, str]:
+        """Write rows to files, stage the files, and return the metrics of the operation.
+
+        Spark's errors about the rows are translated; SQL translates them by the statement's text.
+        """
         rows = data if is_spark_frame(data) or isinstance(data, ArrowRows) else arrow_rows(data, state.name)
         plan = replace(self.plan(txn, state, struct_of(rows), options), by_spark=is_spark_frame(rows))
         with show_progress(self._store.config["progress"], f"writing {state.name}") as report:
-            return self.stage(txn, plan, self._write(plan, rows, report), report)
+            return self.stage(txn, plan, self._write(plan, rows, report, translate_errors=translate_errors), report)
 
     def plan(
         self, txn: MultiTableTransaction, state: TableState, given: dict[str, Any], options: WriteOptions
@@ -196,16 +208,18 @@ class TableWriter:
             found += feed.write_files(removes, DELETED)
         return found
 
-    def _write(self, plan: WritePlan, rows: Any, report: Report | None) -> list[Add]:
+    def _write(self, plan: WritePlan, rows: Any, report: Report | None, *, translate_errors: bool) -> list[Add]:
         checks = plan.checks() if isinstance(rows, ArrowRows) else None
         if checks is not None:
             return write_arrow(plan, checks, rows.batches(), report)
+        from deltasql.engines.spark.analysis_errors import computed_rows
         from deltasql.engines.spark.frame_write import FrameWrite
         from deltasql.engines.spark.row_shape import rules
 
         frame: DataFrame = self._frame(rows) if isinstance(rows, ArrowRows) else rows
         constraints = rules(plan.shape.fit, plan.shape.metadata.table_properties.constraints, plan.options.where)
-        return FrameWrite(plan.state.name, plan.files, plan.shape.fit, constraints, report).run(frame)
+        with computed_rows(plan.state.name) if translate_errors else nullcontext():
+            return FrameWrite(plan.state.name, plan.files, plan.shape.fit, constraints, report).run(frame)
 
     def _frame(self, rows: ArrowRows) -> DataFrame:
         return self._spark().createDataFrame(rows.reader.read_all())

@@ -21,7 +21,7 @@ from deltasql.sql.meaning import TypedColumn, columns_of_frame
 from deltasql.sql.parse import Parsed
 from deltasql.sql.spark_text import spark_sql
 
-_PLAIN = {"text", "varchar", "bpchar", "json", "int2", "int4", "int8", "float4", "float8", "numeric"}
+_PLAIN = {"text", "varchar", "bpchar", "json", "int2", "int4", "int8", "numeric"}
 """Types whose values Arrow writes as PostgreSQL does."""
 
 
@@ -36,7 +36,12 @@ def write_rows(frame: Any, parsed: Parsed) -> int:
     if "://" in path:
         raise parsed.rejected(f"COPY writes to a file of this machine, got {path!r}: write other files with Spark")
     rows = frame.selectExpr(*(_text(column, parsed) for column in columns_of_frame(frame))) if form == "csv" else frame
-    return _written(rows.toArrow(), Path(path), form, "\t" if tab else options.get("delimiter", ","), options)
+    if not Path(path).parent.is_dir():
+        raise parsed.rejected(f"COPY writes to {path!r}, and there is no folder {str(Path(path).parent)!r}")
+    try:
+        return _written(rows.toArrow(), Path(path), form, "\t" if tab else options.get("delimiter", ","), options)
+    except OSError as error:
+        raise parsed.rejected(f"COPY cannot write to {path!r}: {error}") from error
 
 
 def _text(column: TypedColumn, parsed: Parsed) -> str:

@@ -10,6 +10,7 @@ import datetime as dt
 import math
 import re
 import secrets
+import uuid
 from decimal import Decimal
 from typing import Any
 
@@ -47,6 +48,16 @@ def shown_parameter(name: str) -> str:
     """Return the unique name of a parameter as the user wrote it."""
     found = PARAMETER.match(f":{name}")
     return shown_name(found[2]) if found else name
+
+
+def checked(value: Any) -> Any:
+    """Return the value of a parameter, numbers of NumPy and UUIDs as plain values; reject others that have no type."""
+    if type(value).__module__ == "numpy" and hasattr(value, "item"):
+        value = value.item()
+    elif isinstance(value, uuid.UUID):
+        value = str(value)
+    literal(value)
+    return value
 
 
 def literal(value: Any) -> str:

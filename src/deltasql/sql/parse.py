@@ -14,7 +14,7 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, TokenError
 
 from deltasql.errors import UsageError, ValidationError
-from deltasql.sql.parameters import name_for, shown_parameter
+from deltasql.sql.parameters import checked, name_for, shown_parameter
 from deltasql.sql.pg_parser import PostgreSql
 from deltasql.sql.positions import numbers, rejected, start_of, unclosed
 from deltasql.sql.supported_syntax import reject_unknown_parts
@@ -215,7 +215,7 @@ def _bound(tree: Tree, params: Sequence[Any] | Mapping[str, Any] | None) -> dict
         elif not key or key == "?":
             raise UsageError("parameters by order need a list of values: params=[…]")
         name = name_for(key)
-        found[name] = _value(key, params)
+        found[name] = checked(_value(key, params))
         used.add(key)
         bound = exp.Placeholder(this=name)
         bound.meta["start"] = start_of(node) or 0

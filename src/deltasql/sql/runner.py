@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol
 
 from sqlglot import exp
@@ -21,12 +22,12 @@ from deltasql.sql.copy_out import write_rows
 from deltasql.sql.dml.inserts import InsertStatement
 from deltasql.sql.dml.row_statements import RowStatement
 from deltasql.sql.dml.statement_target import target_of
+from deltasql.sql.dml.with_order import ROW_STATEMENTS, reject_visible_order
 from deltasql.sql.meaning import Meaning, PostgresMeaning, TypedColumn
 from deltasql.sql.parse import Parsed, Tree
 from deltasql.sql.positions import start_of
 from deltasql.sql.relations import Relations, table_name
 from deltasql.sql.statement_failures import explained
-from deltasql.sql.with_order import ROW_STATEMENTS, reject_visible_order
 
 _SETTINGS = {
     "spark.sql.ansi.enabled": "true",
@@ -103,8 +104,14 @@ class Runner:
         """Run the statement and stage its changes; the caller commits."""
         tree = self.parsed.tree
         tables = {table.alias_or_name for table in tree.find_all(exp.Table, exp.Subquery)}
-        with explained(self.parsed.text, tables, files=isinstance(tree, exp.Copy)), self._settings():
-            return self._run(tree)
+        translation = partial(explained, self.parsed.text, tables, files=isinstance(tree, exp.Copy))
+        with translation(), self._settings():
+            result = self._run(tree)
+        if result.frame is None:
+            return result
+        from deltasql.engines.spark.query_rows import with_translated_errors
+
+        return replace(result, frame=with_translated_errors(result.frame, translation))
 
     def _settings(self) -> AbstractContextManager[None]:
         """Return the settings with which Spark analyses the expressions of PostgreSQL."""

@@ -19,8 +19,11 @@ def explained(text: str, tables: Collection[str], *, files: bool = False) -> Ite
 
     `tables` are the aliases in the statement. With `files` errors about read files are translated as well.
     """
+    from deltasql.engines.spark.error_logs import without_error_logs
+
     try:
-        yield
+        with without_error_logs():
+            yield
     except DeltaSqlError:
         raise
     except UnsupportedError as error:
@@ -28,12 +31,12 @@ def explained(text: str, tables: Collection[str], *, files: bool = False) -> Ite
     except RecursionError:
         raise failed(text, "cannot be run: it is nested too deeply: split it") from None
     except Exception as error:
-        from deltasql.engines.spark.analysis_errors import query_problem
+        from deltasql.engines.spark.analysis_errors import cause_of, query_problem
 
         found = query_problem(error, tables, files=files)
         if found is None:
             raise
-        raise failed(text, f"{_where(text, found.name)}{found.message}") from error
+        raise failed(text, f"{_where(text, found.name)}{found.message}") from cause_of(error)
 
 
 def _where(text: str, name: tuple[str, ...]) -> str:

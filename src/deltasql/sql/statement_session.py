@@ -90,7 +90,8 @@ class TransactionSession:
     def write(
         self, state: TableState, rows: Any, options: WriteOptions, *, reads_itself: bool = False
     ) -> Mapping[str, str]:
-        metrics = self.writer.write(self.txn, state, _with_nulls(rows, fields_of(state)), options)
+        given = _with_nulls(rows, fields_of(state))
+        metrics = self.writer.write(self.txn, state, given, options, translate_errors=False)
         if reads_itself:
             self.txn.stage_on(state, [], reads=Reads(whole_table=True))
         self._changed(state)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,9 @@ from pyspark.errors import (
     UnsupportedOperationException,
 )
 
+from deltasql.engines.spark.error_logs import without_error_logs
+from deltasql.errors import DeltaSqlError, ValidationError
+
 _QUERY_ERRORS = (
     AnalysisException,
     ArithmeticException,
@@ -33,7 +37,7 @@ _QUERY_STATES, _FILE_STATES = ("0A", "21", "22", "23", "42"), ("KD",)
 """Prefixes of the SQLSTATEs of invalid queries, and of invalid files."""
 _HEAD = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
 _TAIL = re.compile(r"\s*(SQLSTATE: \w+|; line \d+ pos \d+|== SQL|== DataFrame|\n'|\n\+-).*", re.DOTALL)
-_ADVICE = re.compile(r"\s*(\n|Use `try_|Correct the value|If necessary set|Please,? ).*", re.DOTALL)
+_ADVICE = re.compile(r"\s*(\n|Use [`']try_|Correct the value|If necessary set|Please,? ).*", re.DOTALL)
 _INTERNAL_NAME = re.compile(r"`?(?:_pyspark_[0-9a-f]+|__deltasql_\w+)`?\.")
 _NAME = re.compile(r"`((?:[^`]|``)*)`")
 _MAX_LENGTH = 400
@@ -75,6 +79,27 @@ def query_problem(error: Exception, tables: Collection[str] = (), *, files: bool
         return None
     message = ": ".join(dict.fromkeys(_short(cause.message) for cause in errors if cause.message))
     return QueryProblem(message[:_MAX_LENGTH], _subject(errors[-1].parameters), errors[-1].condition.partition(".")[0])
+
+
+def cause_of(error: Exception) -> Exception | None:
+    """Return an error to be shown as a cause: not one of Py4J, whose text is a stack trace of the JVM."""
+    return error if isinstance(error, PySparkException) else None
+
+
+@contextmanager
+def computed_rows(table: str) -> Iterator[None]:
+    """Raise Spark's errors about rows that are written to a table as a ValidationError; the cause is chained."""
+    try:
+        with without_error_logs():
+            yield
+    except DeltaSqlError:
+        raise
+    except Exception as error:
+        problem = query_problem(error)
+        if problem is None:
+            raise
+        text = f"table {table}: the rows cannot be computed, so nothing was written: {problem.message}"
+        raise ValidationError(text, table=table) from cause_of(error)
 
 
 def _spark_errors(error: Exception, states: tuple[str, ...]) -> Iterator[_SparkError]:

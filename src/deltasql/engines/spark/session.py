@@ -157,6 +157,9 @@ def _new_session(folder: Path) -> SparkSession:
 
     if any(name in os.environ for name in _EXTERNAL_SETUP):
         return SparkSession.builder.getOrCreate()
+    from deltasql.engines.spark.error_logs import disable_error_logs
+
+    disable_error_logs()
     java = java_environment(folder)
     with _environment({"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}, java):
         return SparkSession.builder.master("local[*]").appName("deltasql").config(map=_settings(folder)).getOrCreate()
@@ -176,9 +179,17 @@ def _settings(folder: Path) -> dict[str, str]:
     }
 
 
-# The gateway logs a message at start unless its level equals the root's.
+# The gateway logs a message at start unless its level equals the root's. Errors of tasks and jobs are raised.
 _LOGGING = """\
 rootLogger.level = error
+logger.task.name = org.apache.spark.executor.Executor
+logger.task.level = off
+logger.tasks.name = org.apache.spark.scheduler.TaskSetManager
+logger.tasks.level = off
+logger.utils.name = org.apache.spark.util.Utils
+logger.utils.level = off
+logger.files.name = org.apache.spark.sql.execution.datasources
+logger.files.level = off
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = error
 rootLogger.appenderRef.stderr.ref = stderr

@@ -19,6 +19,7 @@ from deltasql.sql.catalog.pg_types import (
     FLOAT8,
     INT4,
     INT8,
+    INTEGER_DIGITS,
     TEXT,
     TIMESTAMP,
     TIMESTAMPTZ,
@@ -78,6 +79,8 @@ class Binder:
             return self._read(value, target, at)
         if not castable(value.type, target, context):
             raise self.rejected(f"{_shown(at)} is {value.type}, and must be {target}", at)
+        if target.name in INTEGER_DIGITS and not _is_in_range(at, target):
+            raise self.rejected(f"{_shown(at)} is out of range for type {target}", at)
         return cast(value, target)
 
     def typed(self, value: Typed, at: Tree) -> Typed:
@@ -308,6 +311,16 @@ def _type_of(value: Any) -> SqlType:
 
 
 _PLAIN_TYPES = {bool: BOOL, float: FLOAT8, bytes: BYTEA, dt.date: DATE}
+
+
+def _is_in_range(tree: Tree, target: SqlType) -> bool:
+    """Return whether an integer type holds a number; other expressions are checked when they are computed."""
+    number = tree.this if isinstance(tree, exp.Neg) else tree
+    if not isinstance(number, exp.Literal) or number.is_string or not number.name.isdigit():
+        return True
+    bits = 8 * int(target.name.removeprefix("int"))
+    most: int = 2 ** (bits - 1) - (0 if isinstance(tree, exp.Neg) else 1)
+    return int(number.name) <= most
 
 
 def _shown(tree: Tree) -> str:

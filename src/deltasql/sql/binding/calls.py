@@ -114,7 +114,9 @@ def translated(binder: Binder, match: Match, values: Sequence[Typed], at: Tree) 
     spark = FUNCTIONS.get(key_of(match))
     if spark is None:
         shown = ", ".join(str(type_of_name(name) or name) for name in match.overload.parameters)
-        raise binder.rejected(f"function {match.overload.name}({shown}) is not supported", at)
+        by_floats = key_of(match).replace("numeric", "float8") in FUNCTIONS
+        hint = ": cast its arguments to double precision" if by_floats else ""
+        raise binder.rejected(f"function {match.overload.name}({shown}) is not supported{hint}", at)
     try:
         if callable(spark):
             return spark(values)

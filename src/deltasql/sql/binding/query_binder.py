@@ -13,10 +13,10 @@ from deltasql.sql.binding.row_sources import returns_rows, rows_of, source_of
 from deltasql.sql.binding.scopes import Scope, ScopeTable, TypedColumn
 from deltasql.sql.binding.select_rewrites import distinct_on, spread
 from deltasql.sql.binding.syntax_calls import ordered
-from deltasql.sql.catalog.pg_types import OPAQUE, TEXT, UNKNOWN, SqlType
+from deltasql.sql.catalog.pg_types import INT8, OPAQUE, TEXT, UNKNOWN, SqlType
 from deltasql.sql.functions.casts import ASSIGNMENT
 from deltasql.sql.functions.common_types import common_type
-from deltasql.sql.functions.templates import Typed
+from deltasql.sql.functions.templates import Typed, filled
 
 Tree = Any
 Columns = Callable[[Tree], Sequence[TypedColumn]]
@@ -301,10 +301,25 @@ class QueryBinder:
             bound = self.binder.typed(self.binder.expression(inner, scope), inner).tree
             key.set("this", _of_input(bound, scope, names))
         for part in ("limit", "offset"):
-            node = tree.args.get(part)
-            value = node.args.get("expression") or node.args.get("count") if node is not None else None
-            if value is not None and not isinstance(value, exp.Literal):
-                value.replace(self.binder.as_type(value, Scope(), SqlType("int8")).tree)
+            self._count_of_rows(tree, part)
+
+    def _count_of_rows(self, tree: Tree, part: str) -> None:
+        """Bind LIMIT or OFFSET: null means that there is none. Spark takes an integer."""
+        node = tree.args.get(part)
+        value = node.args.get("expression") or node.args.get("count") if node is not None else None
+        if value is None or (isinstance(value, exp.Literal) and value.name.isdigit() and not value.is_string):
+            return
+        is_parameter = isinstance(value, exp.Placeholder)
+        if isinstance(value, exp.Null) or (is_parameter and self.binder.values[value.name] is None):
+            tree.set(part, None)
+            return
+        number = self.binder.values[value.name] if is_parameter else None
+        if isinstance(value, exp.Neg) or (isinstance(number, int) and number < 0):
+            raise self.binder.rejected(f"{part.upper()} must not be negative", value)
+        if value.find(exp.Column) is not None:
+            raise self.binder.rejected(f"{part.upper()} must not contain columns", value)
+        count = self.binder.coerced(self.binder.expression(value, Scope()), INT8, value, ASSIGNMENT)
+        value.replace(filled("CAST({0} AS INT)", [count.tree]))
 
     # --- VALUES and set operations
 

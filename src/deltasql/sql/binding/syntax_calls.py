@@ -13,7 +13,7 @@ from deltasql.sql.binding.scopes import Scope
 from deltasql.sql.catalog.pg_types import BOOL, DATE, INTERVAL, JSON, TEXT, TIMESTAMP, TIMESTAMPTZ, SqlType
 from deltasql.sql.functions import pg_literals
 from deltasql.sql.functions.operator_table import ascii_lower
-from deltasql.sql.functions.regular_expressions import similar
+from deltasql.sql.functions.regex.regular_expressions import similar
 from deltasql.sql.functions.templates import Template, Typed, filled
 
 Tree = Any

@@ -8,7 +8,7 @@ from itertools import product
 
 from deltasql.sql.functions import numeric_arithmetic
 from deltasql.sql.functions.dates import intervals
-from deltasql.sql.functions.regular_expressions import REGEX_OPERATORS
+from deltasql.sql.functions.regex.regular_expressions import REGEX_OPERATORS
 from deltasql.sql.functions.templates import Typed
 
 Build = Callable[[Sequence[Typed]], Typed]

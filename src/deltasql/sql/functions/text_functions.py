@@ -16,7 +16,7 @@ from deltasql.sql.catalog.pg_types import BYTEA, TEXT, SqlType, array_of
 from deltasql.sql.functions.casts import cast, castable
 from deltasql.sql.functions.operator_table import Build, ascii_lower
 from deltasql.sql.functions.pg_literals import InvalidLiteral
-from deltasql.sql.functions.regular_expressions import REGEX_FUNCTIONS, constant_text
+from deltasql.sql.functions.regex.regular_expressions import REGEX_FUNCTIONS, constant_text
 from deltasql.sql.functions.templates import Tree, Typed, filled
 
 

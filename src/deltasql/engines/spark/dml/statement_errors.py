@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from deltasql.engines.row_change import MERGE, RowChange
-from deltasql.engines.spark.analysis_errors import QueryProblem, query_problem
+from deltasql.engines.spark.analysis_errors import QueryProblem, cause_of, query_problem
+from deltasql.engines.spark.error_logs import without_error_logs
 from deltasql.errors import DeltaSqlError, ValidationError
 
 _INTERNAL_PREFIX = re.compile(r"__deltasql_(?:\d+_|current_)?")
@@ -19,7 +20,8 @@ def translated_errors(operation: str, change: RowChange, table: str, columns: Se
     """Raise Spark's errors as a ValidationError that shows the expressions; the cause is chained."""
     aliases = (change.target, *(change.source.columns if change.source else ()))
     try:
-        yield
+        with without_error_logs():
+            yield
     except DeltaSqlError:
         raise
     except Exception as error:
@@ -30,7 +32,7 @@ def translated_errors(operation: str, change: RowChange, table: str, columns: Se
         lines = "".join(f"\n  {label}: {text[:_MAX_SHOWN]}" for label, text in texts)
         message = _INTERNAL_PREFIX.sub("", _message(problem, change, columns))
         value = texts[0][1] if texts else None
-        raise ValidationError(f"table {table}: {message}{lines}", table=table, value=value) from error
+        raise ValidationError(f"table {table}: {message}{lines}", table=table, value=value) from cause_of(error)
 
 
 def _message(problem: QueryProblem, change: RowChange, columns: Sequence[str]) -> str:

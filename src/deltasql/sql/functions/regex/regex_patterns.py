@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from deltasql.sql.functions.regex_syntax import MOST_REPEATS, Node, PatternReader, Ranges, complement
+from deltasql.sql.functions.regex.regex_syntax import MOST_REPEATS, Node, PatternReader, Ranges, complement
 
 _MANY = 99
 _MOST_POSITIONS = 400

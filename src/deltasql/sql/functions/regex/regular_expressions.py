@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from deltasql.sql.catalog.pg_types import BOOL, INT4, TEXT, array_of
 from deltasql.sql.functions.pg_literals import InvalidLiteral
-from deltasql.sql.functions.regex_patterns import Pattern, read
+from deltasql.sql.functions.regex.regex_patterns import Pattern, read
 from deltasql.sql.functions.templates import Typed, filled
 
 Tree = Any

@@ -1,0 +1,1 @@
+"""Regular expressions of PostgreSQL as patterns of Java."""
