@@ -147,6 +147,9 @@ KEYS: Mapping[str, Key] = {
         5, count, "attempts to publish a version before it is marked FAILED; retries continue"
     ),
     "mirror.retry_backoff_base": Key("1s", duration, "pause before the first retry; it doubles with each retry"),
+    "mirror.exit_timeout": Key(
+        "30s", duration, "how long the end of a process waits for versions and checkpoints that are due"
+    ),
     "mirror.alert_webhook": Key("", web_address, "URL that receives an alert when a version cannot be published"),
     "mirror.parallel_tables": Key(5, count, "maximum number of tables published in parallel"),
     "mirror.reconcile_concurrency": Key(10, count, "maximum number of parallel tasks of the reconciler"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import concurrent.futures.thread  # noqa: F401 - ends its threads after _finish_all if it is imported before
+import threading
 import uuid
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -425,6 +427,15 @@ _OPEN: weakref.WeakSet[Lake] = weakref.WeakSet()
 def _close_all() -> None:
     for lake in list(_OPEN):
         lake.close()
+
+
+def _finish_all() -> None:
+    for lake in list(_OPEN):
+        lake.mirror.finish()
+
+
+# When functions of atexit run, Python starts no threads any more, which jobs in the background may need.
+getattr(threading, "_register_atexit", atexit.register)(_finish_all)
 
 
 def _same_database(target: Address, own: Address, store: Store) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
-import threading
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import msgspec
 
 from deltasql.errors import MirrorConflict, MirrorFailure
+from deltasql.mirror.background import BackgroundJobs
 from deltasql.store.mirror_records import MirroredTable
 
 _log = logging.getLogger(__name__)
@@ -21,24 +22,18 @@ class Alerts:
 
     def __init__(self, webhook: str) -> None:
         self._webhook = webhook
-        self._lock = threading.Lock()
-        self._sender: ThreadPoolExecutor | None = None
+        self._jobs = BackgroundJobs(1)
+        self._numbers = itertools.count()
 
     def send(self, table: MirroredTable, failure: MirrorFailure) -> None:
         """Log a failure at level ERROR, and post it to the webhook if one is configured."""
         _log.error("%s", failure)
         if self._webhook:
-            with self._lock:
-                if self._sender is None:
-                    self._sender = ThreadPoolExecutor(1, "deltasql-alerts")
-                self._sender.submit(_post, self._webhook, table, failure)
+            self._jobs.add(next(self._numbers), partial(_post, self._webhook, table, failure))
 
     def close(self) -> None:
         """Wait until all alerts are sent."""
-        with self._lock:
-            sender, self._sender = self._sender, None
-        if sender is not None:
-            sender.shutdown(wait=True)
+        self._jobs.wait()
 
 
 def _post(webhook: str, table: MirroredTable, failure: MirrorFailure) -> None:

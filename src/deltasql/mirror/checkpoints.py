@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import tempfile
 import time
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -55,11 +54,6 @@ class Checkpoints:
         every = interval(table, self._store.config)
         version = published // every * every
         return version if version > max(0, checkpoint) else None
-
-    def includes_checkpoint(self, table: MirroredTable, versions: Sequence[int]) -> bool:
-        """Return whether one of the versions is a multiple of the checkpoint interval."""
-        every = interval(table, self._store.config)
-        return any(version and version % every == 0 for version in versions)
 
     def write_due(self, table: MirroredTable, *, wait: bool = False, now: bool = False) -> int | None:
         """Write the checkpoint that is due, and return its version, None if none was written. `wait` waits for another

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from deltasql.delta_log.commit_file import commit_bytes
 from deltasql.errors import DeltaSqlError, MirrorFailure
+from deltasql.mirror.background import BackgroundJobs
 from deltasql.mirror.publisher import Published
 from deltasql.mirror.reconciler import MirrorParts, Reconciler, in_parallel
 from deltasql.store import Landed
@@ -21,16 +21,15 @@ _LONGEST_PAUSE = 60.0
 
 
 class CommitHook:
-    """Publishes the commits of this process. Worker threads publish `async` tables and write checkpoints, and another
-    thread retries until everything is published."""
+    """Publishes the commits of this process. Jobs in the background publish `async` tables and write checkpoints, and
+    a thread retries until everything is published."""
 
     def __init__(self, parts: MirrorParts, reconciler: Reconciler) -> None:
         self._parts = parts
         self._config = parts.config
         self._reconciler = reconciler
         self._lock = threading.Lock()
-        self._workers: ThreadPoolExecutor | None = None
-        self._queued: set[int] = set()
+        self._jobs = BackgroundJobs(self._config["mirror.parallel_tables"])
         self._retrier: threading.Thread | None = None
         self._retry_requested = False
         self._closed = threading.Event()
@@ -99,32 +98,27 @@ class CommitHook:
             self._retry_later()
         if result.busy:
             self._retry_later()
-        if self._parts.checkpoints.includes_checkpoint(result.table, result.versions):
+        if result.versions and self._parts.checkpoints.due_at(result.table, result.versions[-1], result.checkpoint):
             self._in_background(result.table)
 
     def _in_background(self, table: MirroredTable) -> None:
-        """Publish and checkpoint a table in a worker thread. Requests for a table that is queued are merged."""
-        with self._lock:
-            if table.key in self._queued or self._closed.is_set():
-                return
-            self._queued.add(table.key)
-            if self._workers is None:
-                self._workers = ThreadPoolExecutor(self._config["mirror.parallel_tables"], "deltasql-mirror")
-            self._workers.submit(self._background, table)
+        """Publish and checkpoint a table in the background."""
+        if not self._closed.is_set():
+            self._jobs.add(table.key, partial(self._background, table))
 
     def _background(self, table: MirroredTable) -> None:
-        with self._lock:
-            self._queued.discard(table.key)
         try:
             self._after(self._parts.publisher.publish(table, wait=True))
             if self._parts.manifests.publish(self._parts.mirrored):
                 self._retry_later()
             self._parts.checkpoints.write_due(table, wait=True)
-        except DeltaSqlError as error:
-            _log.warning("table %s: %s", table.name, error)
-            self._retry_later()
-        except Exception:
-            _log.exception("table %s: publishing failed", table.name)
+        except Exception as error:
+            if self._closed.is_set():  # the process did not wait any longer, and has closed its connections
+                _log.debug("table %s: %s", table.name, error)
+            elif isinstance(error, DeltaSqlError):
+                _log.warning("table %s: %s", table.name, error)
+            else:
+                _log.exception("table %s: publishing failed", table.name)
             self._retry_later()
 
     def _retry_later(self) -> None:
@@ -164,21 +158,27 @@ class CommitHook:
                     return
 
     def settle(self) -> None:
-        """Wait until the worker threads have finished."""
-        with self._lock:
-            workers, self._workers = self._workers, None
-        if workers is not None:
-            workers.shutdown(wait=True)
+        """Wait until the jobs in the background have finished."""
+        self._jobs.wait()
+
+    def finish(self) -> None:
+        """Wait until the jobs in the background have finished, at most `mirror.exit_timeout`."""
+        if self._closed.is_set() or self._jobs.wait(self._config["mirror.exit_timeout"]):
+            return
+        _log.warning(
+            "versions or checkpoints that are due were not published within mirror.exit_timeout: the next process that "
+            "commits to these tables publishes them, or `deltasql mirror run`"
+        )
+        self._closed.set()
 
     def close(self) -> None:
-        """Wait until the worker threads have finished, and stop the retry thread."""
-        self.settle()
+        """Wait as `finish` does, and stop the retry thread."""
+        self.finish()
         self._closed.set()
-        self.settle()
         with self._lock:
             retrier = self._retrier
         if retrier is not None:
-            retrier.join()
+            retrier.join(self._config["mirror.exit_timeout"])
 
 
 def _table_of(landed: Landed) -> MirroredTable:

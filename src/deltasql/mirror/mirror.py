@@ -69,6 +69,10 @@ class Mirror:
         """Wait until the publishing in the background has finished."""
         self._hook.settle()
 
+    def finish(self) -> None:
+        """Wait until the publishing in the background has finished, at most `mirror.exit_timeout`."""
+        self._hook.finish()
+
     def close(self) -> None:
         """Finish the publishing in the background, and stop retrying."""
         self._hook.close()

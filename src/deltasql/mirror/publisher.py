@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from deltasql.delta_log.commit_file import commit_bytes
 from deltasql.delta_log.layout import checkpoint_path, commit_path
@@ -37,6 +37,7 @@ class Published:
         failure: The failure that ended the attempt.
         alert: Whether the failure changed the status of its version to FAILED.
         busy: Whether another publisher is at work, or the next attempt is not due yet.
+        checkpoint: The last version with a checkpoint when the attempt began.
     """
 
     table: MirroredTable
@@ -44,6 +45,7 @@ class Published:
     failure: MirrorFailure | None = None
     alert: bool = False
     busy: bool = False
+    checkpoint: int = -1
 
 
 class Directories:
@@ -93,20 +95,22 @@ class Publisher:
             now: Whether to publish versions that are not due yet, too.
         """
         done: list[int] = []
+        checkpoint = -1
         while True:
             with self._outbox.publishing(table, wait=wait) as session:
                 if session is None:
-                    return Published(table, done, busy=True)
+                    return Published(table, done, busy=True, checkpoint=checkpoint)
                 batch = session.open_versions()
                 if not batch:
-                    return Published(table, done)
+                    return Published(table, done, checkpoint=checkpoint)
+                checkpoint = batch[0].checkpoint
                 if not (now or batch[0].due):
-                    return Published(table, done, busy=True)
+                    return Published(table, done, busy=True, checkpoint=checkpoint)
                 failed = self._publish(session, table, batch, known or {}, done)
             if failed is not None:
-                return failed
+                return replace(failed, checkpoint=checkpoint)
             if done[-1] == batch[-1].version and len(batch) < PUBLISH_BATCH:
-                return Published(table, done)
+                return Published(table, done, checkpoint=checkpoint)
 
     def _publish(
         self,

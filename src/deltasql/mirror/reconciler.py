@@ -148,7 +148,7 @@ class Reconciler:
                 _log.error("%s", conflict)
                 return MirrorReport(table.name, tuple(result.versions), error=conflict.error)
             error = result.failure.error if result.failure else None
-            checkpoint = self._checkpoints.write_due(table, now=now)
+            checkpoint = self._checkpoints.write_due(table, wait=now, now=now)
         except DatabaseError as problem:
             if now and isinstance(problem, CommitTimeout):
                 return MirrorReport(table.name, error=f"not published in time: {problem}")
@@ -218,6 +218,8 @@ def in_parallel(work: Callable[[T], R], items: Sequence[T], width: int) -> list[
     """Return the results of `work` for all items, with `width` threads."""
     if not items:
         return []
+    if not threading.main_thread().is_alive():  # the process ends, and Python starts no threads any more
+        return [work(item) for item in items]
     with ThreadPoolExecutor(min(width, len(items)), "deltasql-mirror") as pool:
         return list(pool.map(work, items))
 

@@ -48,12 +48,14 @@ class OpenVersion:
         attempts: The number of failed attempts to publish it.
         due: Whether the next attempt may be made now.
         has_predecessor: Whether the database has the version and the version before it.
+        checkpoint: The last version of the table that has a checkpoint.
     """
 
     version: int
     attempts: int
     due: bool
     has_predecessor: bool
+    checkpoint: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,9 @@ class PublishSession:
     def open_versions(self) -> list[OpenVersion]:
         """Return the first unpublished versions, in order."""
         rows = self._open.fetchall() if self._open else []
-        return [OpenVersion(r["version"], r["retry_count"], r["due"], r["has_predecessor"]) for r in rows]
+        return [
+            OpenVersion(r["version"], r["retry_count"], r["due"], r["has_predecessor"], r["checkpoint"]) for r in rows
+        ]
 
     def head(self) -> int:
         """Return the latest version of the table."""

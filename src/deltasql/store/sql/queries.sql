@@ -331,7 +331,9 @@ order by t.table_key
 select m.version, m.retry_count, v.version is not null and (m.version = 0 or exists (select from dl_mirror_status p
         where p.table_key = m.table_key and p.version = m.version - 1)) as has_predecessor,
     m.retry_count = 0 or m.last_attempt_at is null or m.last_attempt_at
-    + make_interval(secs => least(%(longest)s, %(base)s * power(2, m.retry_count - 1))) <= clock_timestamp() as due
+    + make_interval(secs => least(%(longest)s, %(base)s * power(2, m.retry_count - 1))) <= clock_timestamp() as due,
+    coalesce((select max(c.version) from dl_mirror_status c
+        where c.table_key = m.table_key and c.checkpoint_written), -1) as checkpoint
 from dl_mirror_status m
 left join dl_table_versions v on v.table_key = m.table_key and v.version = m.version
 where m.table_key = %(table_key)s and m.status <> 'SUCCESS' order by m.version limit %(limit)s
