@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import quote, unquote
 
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import Conninfo
 
 from deltasql.errors import ValidationError
@@ -134,6 +134,13 @@ _QUERY_PASSWORD = re.compile(r"([?&](?:ssl)?password=)[^&#]*", re.IGNORECASE)
 _KEYWORD_PASSWORD = re.compile(
     r"\b((?:ssl)?password\s*=\s*)(?:'(?:[^'\\]|\\.?)*(?:'|$)|(?:[^\s\\]|\\.?)*)", re.IGNORECASE | re.DOTALL
 )
+
+
+def describe(dsn: str) -> str:
+    """Return the host and the database of a connection string, without user and password."""
+    parts = conninfo_to_dict(dsn)
+    port = f":{parts['port']}" if parts.get("port") else ""
+    return f"{parts.get('host') or 'localhost'}{port}/{parts.get('dbname') or ''}"
 
 
 def redact(dsn: str) -> str:

@@ -12,6 +12,7 @@
         TransactionLimitExceeded
       CommitConflict           nothing was written; read the table again and repeat the work
         VersionConflict
+        HistoryReplaced
         ConcurrentAppend
         ConcurrentDeleteRead
         ConcurrentDeleteDelete
@@ -26,6 +27,7 @@
       CommitOutcomeUnknown     the commit may have landed; look it up by its transaction id
       MirrorFailure            committed, not yet published; the reconciler retries
         MirrorConflict         committed, cannot be published until an operator decides
+          CopiedDatabase
 
 Details are attributes, the text says how to fix the problem, and every error can be pickled.
 """
@@ -256,6 +258,10 @@ class VersionConflict(CommitConflict):
         )
 
 
+class HistoryReplaced(CommitConflict):
+    """The database was restored from a backup that lacks the version which this commit has read."""
+
+
 class ConcurrentAppend(CommitConflict):
     """A concurrent commit added files with rows that this commit should have read."""
 
@@ -364,8 +370,15 @@ class MirrorFailure(DeltaSqlError):
 class MirrorConflict(MirrorFailure):
     """`_delta_log` holds a different commit for this version, or versions that the database does not have.
 
-    Nothing was overwritten. An operator decides which of the two is right: see `deltasql mirror repair`.
+    Nothing was overwritten. An operator decides which of the two is right: see `deltasql mirror recover`.
     """
 
     def _message(self, version: int, error: str) -> str:
         return f"the published log differs from the database from version {version} on: {error}"
+
+
+class CopiedDatabase(MirrorConflict):
+    """The database is a copy: it was restored, cloned or moved. See `deltasql mirror recover`."""
+
+    def _message(self, version: int, error: str) -> str:
+        return f"version {version} is committed and not published: {error}"

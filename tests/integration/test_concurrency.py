@@ -15,7 +15,7 @@ from tests.effort import rounds
 from tests.factories import add, paths, remove
 from tests.processes import run_all
 
-WRITERS, COMMITS = 32, rounds(12, 200)
+WRITERS, COMMITS = 32, rounds(6, 200)
 
 
 def blind_appends(dsn: str, table_id: str, commits: int) -> list[int]:

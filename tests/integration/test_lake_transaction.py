@@ -605,3 +605,57 @@ def test_a_replay_returns_the_versions_of_the_first_run(lake: deltasql.Lake, pai
     assert tx.versions == {a.name: 2, b.name: 2}
     assert sorted(b.arrow()["id"].to_pylist()) == [1, 2, 3, 10, 10]
     assert sorted(a.arrow()["id"].to_pylist()) == [1, 2, 3, 5]
+
+
+class TestSkipped:
+    def test_a_repeated_number_is_skipped(
+        self, lake: deltasql.Lake, make_table: Make, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        table = make_table(schema="id BIGINT")
+        for expected in ({}, {table.name: 1}):
+            with lake.begin(app=("feed", 7)) as tx:
+                tx.write(table.name, pa.table({"id": [1]}))
+            assert tx.skipped == expected
+        assert table.version == 1
+        assert caplog.text == ""
+
+    def test_a_lower_number_is_skipped_with_a_warning(
+        self, lake: deltasql.Lake, make_table: Make, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        table = make_table(schema="id BIGINT")
+        for number in (7, 0):
+            with lake.begin(app=("feed", number)) as tx:
+                tx.write(table.name, pa.table({"id": [1]}))
+        assert (tx.skipped, table.version) == ({table.name: 1}, 1)
+        assert "number 0 of application 'feed' was not committed, because number 7 was" in caplog.text
+        assert "a new checkpoint needs a new name" in caplog.text
+
+
+class TestLocks:
+    @pytest.mark.parametrize("options", [{}, {"timeout": 1}])
+    def test_a_locked_head_is_a_timeout_of_the_lock(
+        self, lake: deltasql.Lake, make_table: Make, options: dict[str, Any]
+    ) -> None:
+        table = make_table(schema="id BIGINT")
+        config = {"transaction.lock_timeout": "30s", "transaction.timeout": "1s"}
+        with (
+            psycopg.connect(lake.dsn) as holder,
+            deltasql.connect(lake.dsn, config=config) as other,
+        ):
+            holder.execute("select from deltasql.dl_tables where table_id = %s for update", [table.id])
+            with pytest.raises(deltasql.CommitTimeout) as caught, other.begin(**options) as tx:
+                tx.write(table.name, pa.table({"id": [1]}))
+        assert caught.value.stage == "lock"
+
+
+def test_results_say_whether_the_version_is_published(lake: deltasql.Lake, make_table: Make) -> None:
+    table = make_table(schema="id BIGINT")
+    result = table.append(pa.table({"id": [1]}))
+    assert (result.published, result.mirror) == (True, None)
+    log = Path(table.location) / "_delta_log"
+    log.rename(log.with_name("gone"))
+    log.write_text("a file, so that nothing can be published here")
+    for result in (table.append(pa.table({"id": [2]})), table.delete("id = 1"), lake.sql(f"DELETE FROM {table.name}")):
+        assert not result.published
+        assert isinstance(result.mirror, deltasql.MirrorFailure)
+        assert result.mirror.version == result.version

@@ -172,7 +172,7 @@ class TestCollisions:
         status = state_of(lake, table)
         assert (status.status, status.published, status.lag_versions) == ("FAILED", 0, 1)
         assert "Nothing was overwritten" in (status.error or "")
-        with pytest.raises(deltasql.MirrorConflict, match="mirror repair") as caught:
+        with pytest.raises(deltasql.MirrorConflict, match="mirror recover") as caught:
             lake.mirror.repair(table.name)
         assert (caught.value.table, caught.value.version) == (table.name, 1)
         stage(lake, table)

@@ -62,7 +62,7 @@ def test_functions_operators_and_casts(
     own = {name for name in names if name.isidentifier()} - catalog().functions.keys()
     counts["functions are Spark's own"] = len(own)
     expressions = [drawn(candidate, choose) for candidate in covered for _ in range(rounds(1, 12))]
-    comparison.compare(expressions if LONG else choose.sample(expressions, 160))
+    comparison.compare(expressions if LONG else choose.sample(expressions, 120))
     _report(comparison, capsys, "; " + ", ".join(f"{number} {what}" for what, number in sorted(counts.items())))
 
 
@@ -72,7 +72,7 @@ def test_functions_of_columns(
     """Spark runs other code for columns than for constants."""
     covered = [candidate for candidate in candidates() if candidate.parameters and binds(drawn(candidate, choose))]
     expressions = [table.expression(candidate, choose) for candidate in covered for _ in range(rounds(1, 2))]
-    chosen = expressions if LONG else choose.sample(expressions, 120)
+    chosen = expressions if LONG else choose.sample(expressions, 90)
     table.compare(comparison, chosen, errors=rounds(8, 200))
     _report(comparison, capsys)
 
@@ -91,7 +91,7 @@ def test_functions_of_times_in_a_time_zone(
     before = spark_session.conf.get("spark.sql.session.timeZone")
     spark_session.conf.set("spark.sql.session.timeZone", zone)
     try:
-        chosen = of_times if LONG else choose.sample(of_times, 40)
+        chosen = of_times if LONG else choose.sample(of_times, 30)
         table.compare(comparison, [table.expression(one, choose) for one in chosen], errors=rounds(2, 40))
     finally:
         spark_session.conf.set("spark.sql.session.timeZone", before)
@@ -117,7 +117,7 @@ def test_aggregates_and_windows(
         (windows, f"FROM {table.name} ORDER BY id"),
     ):
         known = [one for one in expressions if _binds_over(comparison, one, source)]
-        comparison.compare(known if LONG else choose.sample(known, 25), source, tolerance=1e-6)
+        comparison.compare(known if LONG else choose.sample(known, 15), source, tolerance=1e-6)
     _report(comparison, capsys)
 
 

@@ -117,7 +117,7 @@ def postgres(embedded_lake: deltasql.Lake) -> Any:
 
 
 @settings(
-    max_examples=rounds(3, 40),
+    max_examples=rounds(2, 40),
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=list(HealthCheck),

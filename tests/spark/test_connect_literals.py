@@ -8,7 +8,7 @@ from tests.effort import LONG
 from tests.spark.conftest import ON_CONNECT
 from tests.spark.connect import run_on_connect
 
-SHORT_RUN = ("TestTypes", "TestPartitions", "TestFeatures")
+SHORT_RUN = ("TestPartitions",)
 """The classes of test_reading.py in a short run."""
 
 

@@ -23,6 +23,7 @@ EXAMPLES = [
     errors.TransactionLimitExceeded("transaction.max_tables", 11, 10),
     errors.CommitConflict("r", table_id="i", table="t", winner=3, operation="WRITE", committer="me"),
     errors.VersionConflict("i", 2, 3, "t"),
+    errors.HistoryReplaced("r", table_id="i"),
     errors.ConcurrentAppend("r", table_id="i"),
     errors.ConcurrentDeleteRead("r", table_id="i"),
     errors.ConcurrentDeleteDelete("r", table_id="i"),
@@ -37,6 +38,7 @@ EXAMPLES = [
     errors.CommitOutcomeUnknown("id", "lost"),
     errors.MirrorFailure("i", 3, "disk full", "t"),
     errors.MirrorConflict("i", 3, "other bytes", "t"),
+    errors.CopiedDatabase("i", 3, "a copy", "t"),
 ]
 
 

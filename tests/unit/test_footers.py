@@ -389,7 +389,7 @@ def test_legacy_int96_timestamps_fit() -> None:
     [
         (pa.int32(), "BIGINT", "'c' is integer in the file and long in the table"),
         (pa.int64(), "INT", "'c' is long in the file and integer in the table"),
-        (pa.int32(), "BYTE", "'c' is integer in the file and byte in the table"),
+        (pa.int64(), "BYTE", "'c' is long in the file and byte in the table"),
         (pa.uint64(), "BIGINT", "'c' is uint64 in the file"),
         (pa.float32(), "DOUBLE", "'c' is float in the file and double in the table"),
         (pa.float16(), "FLOAT", "'c' is float16 in the file"),
@@ -498,3 +498,27 @@ def test_every_value_read_back_is_within_the_bounds(rows: list[dict[str, Any]], 
         assert low is None or all(_decoded(name, low, upper=False) <= value for value in values)
         assert high is None or all(value <= _decoded(name, high, upper=True) for value in values)
         assert not values or low is not None
+
+
+@pytest.mark.parametrize(
+    ("values", "ddl", "fits"),
+    [
+        ([-128, 127, None], "BYTE", True),
+        ([128], "BYTE", False),
+        ([-129], "BYTE", False),
+        ([-32768, 32767], "SMALLINT", True),
+        ([32768], "SMALLINT", False),
+        ([None], "BYTE", True),
+        ([], "BYTE", True),
+    ],
+)
+def test_small_integers_stored_as_plain_integers(values: list[Any], ddl: str, fits: bool) -> None:
+    meta = footer(column(values, pa.int32()))
+    plan = plan_footers(meta.schema, table_schema(f"c {ddl}"), [], set())
+    assert plan.problems == ()
+    assert plan.too_wide(meta) == ([] if fits else ["'c'"])
+
+
+def test_small_integers_without_bounds_may_not_fit() -> None:
+    meta = footer(column([1], pa.int32()), write_statistics=False)
+    assert plan_footers(meta.schema, table_schema("c BYTE"), [], set()).too_wide(meta) == ["'c'"]

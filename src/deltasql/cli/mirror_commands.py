@@ -30,7 +30,8 @@ def mirror_status(ctx: click.Context, as_json: bool) -> None:
     """Show the latest published version of each table, and the last error."""
     rows = [asdict(status) for status in open_lake(ctx).mirror.status()]
     names = ("table", "mode", "version", "published", "checkpoint", "lag", "status")
-    short = pick([row | {"lag": _lag(row)} for row in rows], names)
+    ahead = {"status": "LOG AHEAD"}
+    short = pick([row | {"lag": _lag(row)} | (ahead if row["log_ahead"] is not None else {}) for row in rows], names)
     show_rows(rows if as_json else short, as_json=as_json, empty="No tables yet.")
     if not as_json:
         show_paragraphs({row["table"]: _last_error(row) for row in rows if row["error"]})
@@ -84,6 +85,36 @@ def mirror_run(ctx: click.Context, watch: bool, metrics_port: int | None, as_jso
 def mirror_repair(ctx: click.Context, table: str, version: int | None, as_json: bool) -> None:
     """Publish versions whose files are missing or truncated, and retry failed ones."""
     _show_reports([open_lake(ctx).mirror.repair(table, version)], as_json=as_json)
+
+
+@mirror.command("recover")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+@click.pass_context
+def mirror_recover(ctx: click.Context, yes: bool, as_json: bool) -> None:
+    """After the database was restored, cloned or moved: move log files that it does not have aside, and publish its
+    versions. Nothing is deleted."""
+    lake = open_lake(ctx)
+    plan = lake.mirror.recover(dry_run=True)
+    copied = lake.store.identity.current().problem
+    if not plan and copied is None:
+        click.echo("Nothing to recover: the logs have no version that the database does not have.", err=True)
+        return
+    rows = [asdict(one) for one in plan]
+    named = {one.table or "manifests": one for one in plan}
+    short = [
+        {"table": name, "from version": one.first_version, "files to move": len(one.files)}
+        for name, one in named.items()
+    ]
+    show_rows(rows if as_json else short, as_json=as_json, empty="No files to move.")
+    if not as_json:
+        show_paragraphs({name: f"to {one.location}/{one.folder}" for name, one in named.items()})
+    if copied is not None:
+        click.echo("From now on, this database is the lake. The original must not be used any more.", err=True)
+    if not yes:
+        click.confirm("Continue?", abort=True, err=True)
+    lake.mirror.recover()
+    click.echo("Recovered.", err=True)
 
 
 @mirror.command("validate")

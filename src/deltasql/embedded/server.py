@@ -21,11 +21,13 @@ class EmbeddedServer:
     """
 
     dsn: str
+    root: Path
 
-    def __init__(self, lease: Lease) -> None:
+    def __init__(self, lease: Lease, root: Path) -> None:
         from psycopg.conninfo import make_conninfo
 
         self._lease = lease
+        self.root = root
         self.dsn = make_conninfo(host=str(lease.socket_dir), port="5432", dbname="postgres", user="postgres")
         atexit.register(self.close)
 
@@ -35,7 +37,11 @@ class EmbeddedServer:
         _reject_windows()
         from deltasql.embedded.sharing import join
 
-        return cls(join(Path(root)))
+        return cls(join(Path(root)), Path(root).resolve())
+
+    def revive(self) -> None:
+        """Start the server again if it was killed."""
+        self._lease.revive()
 
     def close(self) -> None:
         """Release the lease. A second call does nothing."""

@@ -50,6 +50,11 @@ class Lease:
             if self._file >= 0:
                 self._release()
 
+    def revive(self) -> None:
+        """Start the server again if it was killed."""
+        with _explained(self._root), _exclusive(self._root):
+            running_server(self._root)
+
     def _acquire(self) -> Path:
         try:
             if _try_lock(self._file):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from deltasql import storage
-from deltasql.addresses import Address, parse_lake_url, parse_table_uri, redact
+from deltasql.addresses import Address, describe, parse_lake_url, parse_table_uri, redact
 from deltasql.config import Config
 from deltasql.embedded import EmbeddedServer
 from deltasql.engines.spark.session import SparkSource
@@ -29,6 +29,7 @@ from deltasql.operations.change_builders import SourceFrames
 from deltasql.operations.commit import MultiTableTransaction
 from deltasql.operations.create import TableCreator, TableSpec
 from deltasql.operations.dml import RowChanger
+from deltasql.operations.location_owner import owner_of, release
 from deltasql.operations.optimize import Compactor
 from deltasql.operations.overwrite import metadata_of
 from deltasql.operations.retry import retry_on_conflict
@@ -94,12 +95,15 @@ class Lake:
         self.storage_options = dict(storage_options or {})
         self._server = EmbeddedServer.start(Path(target.path)) if target.path is not None else None
         self.dsn = self._server.dsn if self._server else target.dsn or ""
-        self.store = Store(self.dsn, config)
+        self.store = Store(self.dsn, config, self._server)
         self.mirror = Mirror(self.store, self.storage_options)
         self.store.publish = self.mirror.committed
         self.writer = TableWriter(self.store, self.storage_options, lambda: self.spark)
         root = f"{target.path or '.deltasql'}/tables"
-        self._creator = TableCreator(self.store, self.writer, config, self.storage_options, root)
+        described = str(Path(target.path).resolve()) if target.path is not None else describe(self.dsn)
+        self._creator = TableCreator(
+            self.store, self.writer, config, self.storage_options, root=root, database=described
+        )
         self.changer = RowChanger(self.writer, self.storage_options, lambda: self.spark)
         self.compactor = Compactor(self.writer, self.storage_options, lambda: self.spark)
         try:
@@ -268,11 +272,26 @@ class Lake:
         if not purge:
             with self.mirror.finishing(state.table_key):
                 self.store.drop_table(state)
+            release(state.location, self.storage_options, state.table_id)
             return
+        self._reject_foreign_location(state)
         self.mirror.settle()
         with self.store.outbox.dropping(state.table_key):
             self.store.drop_table(state)
             storage.delete_below(state.location, self.storage_options)
+            self.store.forget_writes(state)
+
+    def _reject_foreign_location(self, state: TableState) -> None:
+        """Raise `UsageError` before files are deleted that another lake may own."""
+        identity = self.store.identity.current()
+        owner = owner_of(state.location, self.storage_options)
+        problem = identity.problem
+        if owner is not None and owner.lake_id != identity.lake_id:
+            problem = (
+                f"{state.location} belongs to table {owner.table} of another lake, {owner.lake_id} ({owner.database})"
+            )
+        if problem is not None:
+            raise UsageError(f"table {state.name} was not dropped: {problem}", table=state.name, value=state.location)
 
     def sql(
         self, text: str, params: Sequence[Any] | Mapping[str, Any] | None = None, *, dialect: str = "postgres"
@@ -314,8 +333,9 @@ class Lake:
             versions = tx.commit()
         if result.frame is not None or result.table is None:
             return result.frame
-        version = versions.get(tx.name_of(result.table), result.table.version)
-        return CommitResult(version, str(tx.id), result.metrics)
+        name = tx.name_of(result.table)
+        version = versions.get(name, result.table.version)
+        return CommitResult(version, str(tx.id), result.metrics, tx.mirror.get(name))
 
     def begin(self, **options: Any) -> Transaction:
         """Begin a transaction over any tables of the lake.

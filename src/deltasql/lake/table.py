@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from deltasql import storage
 from deltasql.engines.arrow.write.input_rows import is_spark_frame
 from deltasql.engines.arrow.write.parquet_files import ParquetFile, adds_from_parquet
-from deltasql.errors import UnsupportedFeature
+from deltasql.errors import MirrorFailure, UnsupportedFeature
 from deltasql.lake.merge import Merge
 from deltasql.lake.table_reads import ReadableTable
 from deltasql.operations import change_builders
@@ -34,11 +34,19 @@ class CommitResult:
         version: The committed version, or the current one if there was nothing to change.
         txn_id: The id of the transaction, as history shows it.
         metrics: Counts of files, rows and bytes, under the names that delta-spark uses.
+        mirror: Why the version is not published yet, None if it is published or will be in the background; the
+            reconciler retries it.
     """
 
     version: int
     txn_id: str
     metrics: Mapping[str, str]
+    mirror: MirrorFailure | None = None
+
+    @property
+    def published(self) -> bool:
+        """Whether publishing did not fail. With `mirror.mode` `async`, the version may still be on its way."""
+        return self.mirror is None
 
 
 class Table(ReadableTable):
@@ -105,7 +113,8 @@ class Table(ReadableTable):
             state = self.state()
             metrics = work(txn, state)
             version = txn.commit().get(self.id, state.version)
-        return CommitResult(version, txn.id, metrics)
+        result = txn.results.get(self.id)
+        return CommitResult(version, txn.id, metrics, result.mirror if result else None)
 
     def insert(self, data: Any, returning: Any = None) -> CommitResult | DataFrame:
         """Insert rows as SQL does: values are cast to the column types where that loses nothing.
@@ -190,7 +199,7 @@ class Table(ReadableTable):
         if outcome.returned is not None:
             frame: DataFrame = outcome.returned
             return frame
-        return CommitResult(version or 0, str(tx.id), outcome.metrics)
+        return CommitResult(version or 0, str(tx.id), outcome.metrics, tx.mirror.get(self.name))
 
     def optimize(
         self, where: str | None = None, zorder_by: Sequence[str] | None = None, *, target_size: int | str | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from deltasql.sql.parse import Parsed
     from deltasql.sql.runner import Result
 
+_log = logging.getLogger(__name__)
+
 URI = "deltasql://"
 """What the address of a table begins with."""
 Params = Sequence[Any] | Mapping[str, Any] | None
@@ -42,6 +45,8 @@ class Transaction:
     Attributes:
         versions: The version of each changed table, once committed.
         mirror: The tables that committed but are not published yet, with the failure; the reconciler retries them.
+        skipped: The tables that already had the number of `begin(app=…)` or a higher one, with the version that brought
+            it. Nothing was committed to them.
     """
 
     def __init__(self, lake: LakeAccess | None, open_lake: Callable[[str], LakeAccess], **options: Any) -> None:
@@ -55,6 +60,8 @@ class Transaction:
         """Where each table landed, once it has committed."""
         self.mirror: dict[str, MirrorFailure] = {}
         """The tables that have committed, and could not be published yet; the reconciler goes on with them."""
+        self.skipped: dict[str, int] = {}
+        """The tables to which nothing was committed, because they had the application's number already."""
         if lake is not None:
             self._adopt(lake)
 
@@ -368,7 +375,7 @@ class Transaction:
     def _adopt(self, lake: LakeAccess) -> None:
         if self._lake is None:
             self._lake = lake
-            self._txn = MultiTableTransaction(lake.store, point=lake.store.current_versions(), **self._options)
+            self._txn = MultiTableTransaction(lake.store, point=lake.store.heads(), **self._options)
         elif self._lake is not lake and self._lake.store.dsn != lake.store.dsn:
             raise UsageError(
                 f"a transaction cannot span databases: it began on {self._lake!r}, the table is in {lake!r}"
@@ -400,6 +407,25 @@ class Transaction:
         self.versions = {named[table_id]: version for table_id, version in landed.items()}
         failures = {table_id: result.mirror for table_id, result in txn.results.items()}
         self.mirror = {named[table_id]: failure for table_id, failure in failures.items() if failure}
+        before = {table_id: result.version for table_id, result in txn.results.items() if result.before}
+        self.skipped = {named[table_id]: version for table_id, version in before.items()}
+        for table_id in before:
+            self._warn_of_later_number(table_id, named[table_id])
+
+    def _warn_of_later_number(self, table_id: str, name: str) -> None:
+        """Log that a table has a higher number of the application, so that this one was not a repetition."""
+        app_id, number = self._options["app"]
+        store = self._lake.store if self._lake is not None else None
+        latest = None if store is None else store.txn_version(store.state(table_id), app_id)
+        if latest is not None and latest > number:
+            _log.warning(
+                "table %s: number %d of application %r was not committed, because number %d was committed before. A "
+                "stream that starts with a new checkpoint needs a new name",
+                name,
+                number,
+                app_id,
+                latest,
+            )
 
     def rollback(self) -> None:
         """Drop everything that was staged, and delete the files that were written."""

@@ -18,7 +18,7 @@ from deltasql.delta_log.checkpoint_writer import write_checkpoint
 from deltasql.delta_log.last_checkpoint import decode_hint, encode_hint
 from deltasql.delta_log.layout import LAST_CHECKPOINT, checkpoint_path
 from deltasql.delta_log.replay import LogFiles
-from deltasql.errors import MirrorConflict, UsageError
+from deltasql.errors import CopiedDatabase, MirrorConflict, UsageError
 from deltasql.mirror.log_retention import clean_log, retained_from
 from deltasql.mirror.metrics import Metrics
 from deltasql.mirror.publisher import Directories
@@ -88,6 +88,8 @@ class Checkpoints:
 
     def write(self, table: MirroredTable, version: int) -> None:
         """Write the checkpoint of a published version unless it exists, and let `_last_checkpoint` name it."""
+        if (copied := self._outbox.identity.current().problem) is not None:
+            raise CopiedDatabase(table.id, version, copied, table.name)
         directory = self._directories.of(table)
         origin = self._origin(table, version)
         hinted, head = trusted_hint(directory), self._outbox.progress(table).head

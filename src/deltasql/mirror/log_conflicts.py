@@ -11,7 +11,7 @@ from functools import partial
 import msgspec
 
 from deltasql.delta_log.commit_file import commit_bytes
-from deltasql.delta_log.layout import LAST_CHECKPOINT, LOG, any_version, commit_path, commit_version
+from deltasql.delta_log.layout import LOG, any_version, commit_path, commit_version
 from deltasql.errors import MirrorConflict
 from deltasql.protocol.table_changes import LoggedCommit
 from deltasql.storage import Directory
@@ -120,9 +120,8 @@ def newer_in_log(
 
 def _way_out(table: MirroredTable) -> str:
     return (
-        f"If that commit is not needed, move the file out of {LOG}, together with the commit files after it, the "
-        f"checkpoints and .crc files of these versions, and {LAST_CHECKPOINT}, and run "
-        f"`deltasql mirror repair {table.name}`. If it is needed, write its rows again through deltasql"
+        f"If the commits that only the log of {table.name} has are not needed, `deltasql mirror recover` moves their "
+        f"files aside. If they are needed, write their rows again through deltasql"
     )
 
 

@@ -50,7 +50,7 @@ class Manifests:
             mirrored: Returns the ids of the tables that are published at all. Manifests list only these.
             wait: Whether to wait for another publisher.
         """
-        if not self.location:
+        if not self.location or self._outbox.identity.current().problem is not None:
             return False
         with self._outbox.manifests(wait=wait) as session:
             if session is None:
@@ -69,17 +69,18 @@ class Manifests:
     def clean(self) -> list[str]:
         """Delete the manifests that are older than `lake.manifest_retention`, and return their paths. The newest of
         them is kept, because it applies until the next manifest."""
-        if not self.location:
+        if not self.location or self._outbox.identity.current().problem is not None:
             return []
         before = datetime.now(UTC) - timedelta(seconds=self._retention)
-        directory = self._opened()
+        directory = self.opened()
         manifests = (entry for entry in directory.list(FOLDER) if entry.path.endswith(".json"))
         old = sorted(entry.path for entry in manifests if entry.modified < before)[:-1]
         directory.delete(old)
         self.is_clean = True
         return old
 
-    def _opened(self) -> Directory:
+    def opened(self) -> Directory:
+        """Return the location of the lake."""
         if self._directory is None:
             self._directory = Directory(self.location, self._options)
         return self._directory
@@ -115,7 +116,7 @@ class Manifests:
             "snapshot": snapshot,
         }
         data = _encoder.encode(content) + b"\n"
-        if not self._opened().put_if_absent(_path(number), data):
+        if not self.opened().put_if_absent(_path(number), data):
             content = self._existing(number, data, commit)
         if not session.record(content["txnId"], number, content["snapshot"]):
             raise StorageError(
@@ -128,7 +129,7 @@ class Manifests:
 
     def _existing(self, number: int, data: bytes, commit: MultiTableCommit) -> dict[str, Any]:
         """Return the manifest that exists under a number, after completing it if it is a truncated one of ours."""
-        directory = self._opened()
+        directory = self.opened()
         existing = directory.get(_path(number))
         if existing is not None and data.startswith(existing) and existing != data:
             directory.put(_path(number), data)

@@ -17,6 +17,7 @@ from deltasql.mirror.manifests import Manifests
 from deltasql.mirror.metrics import Metrics
 from deltasql.mirror.publisher import Directories, Publisher
 from deltasql.mirror.reconciler import MirrorParts, MirrorReport, Reconciler, unpublished
+from deltasql.mirror.recovery import Recovery, SetAside
 from deltasql.mirror.repair import LogRepair
 from deltasql.mirror.validate import StoredLog, differences
 from deltasql.store import Landed, Store
@@ -52,6 +53,7 @@ class Mirror:
         )
         self._reconciler = Reconciler(self._parts)
         self._hook = CommitHook(self._parts, self._reconciler)
+        self._recovery = Recovery(outbox, self._directories, self._parts.manifests)
         self._repair = LogRepair(outbox, self._directories, self._publisher, self._checkpoints, self._parts.report)
 
     def committed(self, landed: Sequence[Landed]) -> dict[str, MirrorFailure]:
@@ -78,13 +80,46 @@ class Mirror:
         self._hook.close()
         self._parts.alerts.close()
 
-    def status(self) -> list[MirrorStatus]:
+    def status(self, *, check_log: bool = True) -> list[MirrorStatus]:
         """Return the publishing status of all tables.
+
+        Args:
+            check_log: Whether to look for versions in `_delta_log` that the database does not have. This takes one
+                request per table.
 
         Returns:
             One `MirrorStatus` per table, ordered by name.
         """
-        return self._outbox.status()
+        found = self._outbox.status()
+        return self._reconciler.with_newer_logs(found) if check_log else found
+
+    def recover(self, *, dry_run: bool = False) -> list[SetAside]:
+        """Recover after the database was restored from a backup, cloned or moved.
+
+        Versions in `_delta_log` that the database does not have, with their checkpoints, and manifests of transactions
+        that it does not have are moved to the folder `_deltasql_set_aside` of their location; nothing is deleted. Then
+        this database counts as the lake, and its versions are published.
+
+        Args:
+            dry_run: Only return what would be moved.
+
+        Returns:
+            The files, by table.
+
+        Raises:
+            StorageError: A file could not be moved. The method can be called again.
+            MirrorFailure: A version could not be published.
+        """
+        plan = self._recovery.plan(self._reconciler.tables().values())
+        if dry_run:
+            return plan
+        self._recovery.run(plan)
+        self._outbox.identity.confirm()
+        for one in plan:
+            if one.table:
+                self.repair(one.table)
+        self._reconciler.run_once()
+        return plan
 
     def metrics(self) -> str:
         """Return all metrics in the text format of Prometheus."""

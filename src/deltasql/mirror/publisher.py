@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from deltasql.delta_log.commit_file import commit_bytes
 from deltasql.delta_log.layout import checkpoint_path, commit_path
-from deltasql.errors import DatabaseError, DeltaSqlError, MirrorConflict, MirrorFailure
+from deltasql.errors import CopiedDatabase, DatabaseError, DeltaSqlError, MirrorConflict, MirrorFailure
 from deltasql.mirror.log_conflicts import conflict, is_truncated, newer_in_log, writer_of
 from deltasql.mirror.metrics import Metrics
 from deltasql.storage import Directory
@@ -58,10 +58,14 @@ class Directories:
 
     def of(self, table: MirroredTable) -> Directory:
         """Return the directory of a table."""
+        return self.at(table.location)
+
+    def at(self, location: str) -> Directory:
+        """Return the directory of a location."""
         with self._lock:
-            if table.location not in self._open:
-                self._open[table.location] = Directory(table.location, self._options)
-            return self._open[table.location]
+            if location not in self._open:
+                self._open[location] = Directory(location, self._options)
+            return self._open[location]
 
 
 class Publisher:
@@ -96,6 +100,7 @@ class Publisher:
         """
         done: list[int] = []
         checkpoint = -1
+        copied = self._outbox.identity.current().problem  # takes a connection, so it comes before the lock
         while True:
             with self._outbox.publishing(table, wait=wait) as session:
                 if session is None:
@@ -106,7 +111,7 @@ class Publisher:
                 checkpoint = batch[0].checkpoint
                 if not (now or batch[0].due):
                     return Published(table, done, busy=True, checkpoint=checkpoint)
-                failed = self._publish(session, table, batch, known or {}, done)
+                failed = self._publish(session, table, batch, known or {}, done=done, copied=copied)
             if failed is not None:
                 return replace(failed, checkpoint=checkpoint)
             if done[-1] == batch[-1].version and len(batch) < PUBLISH_BATCH:
@@ -118,9 +123,12 @@ class Publisher:
         table: MirroredTable,
         batch: Sequence[OpenVersion],
         known: Mapping[int, Callable[[], bytes]],
+        *,
         done: list[int],
+        copied: str | None,
     ) -> Published | None:
-        """Publish one batch. The versions before a failed one are recorded as published."""
+        """Publish one batch. The versions before a failed one are recorded as published. `copied` is the problem of a
+        database that is a copy: the original may publish the same table."""
         unknown = [v.version for v in batch if v.version not in known]
         stored = session.commits(unknown) if unknown else {}
         published: list[int] = []
@@ -133,6 +141,7 @@ class Publisher:
             try:
                 _check_order(table, entry)
                 if index == 0:
+                    _check_original(table, version, copied)
                     self._check_not_newer(session, table, version)
                     self._check_predecessor(table, version)
                 data = known[version]() if version in known else commit_bytes(stored[version])
@@ -202,6 +211,11 @@ class Publisher:
                 f"`deltasql mirror repair {table.name}` publishes it again",
                 table.name,
             )
+
+
+def _check_original(table: MirroredTable, version: int, copied: str | None) -> None:
+    if copied is not None:
+        raise CopiedDatabase(table.id, version, copied, table.name)
 
 
 def _check_order(table: MirroredTable, entry: OpenVersion) -> None:

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -121,6 +121,22 @@ class Reconciler:
             *(_unknown_modes(statuses) if check_log else ()),
         ]
         return [r for r in reports if r.versions or r.error or r.checkpoint is not None]
+
+    def with_newer_logs(self, statuses: Sequence[MirrorStatus]) -> list[MirrorStatus]:
+        """Return statuses with the first version in the log that the database does not have, and the error."""
+        tables = self.tables()
+
+        def checked(status: MirrorStatus) -> MirrorStatus:
+            table = tables.get(status.table_id)
+            try:
+                conflict = None if table is None else self._newer_in_log(table)
+            except DeltaSqlError as error:
+                return replace(status, error=status.error or f"the log cannot be listed: {error}")
+            if conflict is None:
+                return status
+            return replace(status, log_ahead=conflict.version, error=status.error or conflict.error)
+
+        return in_parallel(checked, statuses, self._config["mirror.reconcile_concurrency"])
 
     def tables(self) -> dict[str, MirroredTable]:
         """Return all tables whose mode is not `off`, by id."""

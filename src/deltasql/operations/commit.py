@@ -41,9 +41,10 @@ from deltasql.operations.commit_details import (
     positive,
     table_isolation,
 )
+from deltasql.operations.location_owner import OWNER
 from deltasql.operations.staging import UNKNOWN_COUNT, Staging, StagingPoint
 from deltasql.protocol.actions import Action, CommitInfo, from_dict
-from deltasql.protocol.table_changes import SERIALIZABLE, Changes, Reads, TableCommit, TableState
+from deltasql.protocol.table_changes import SERIALIZABLE, Changes, Head, Reads, TableCommit, TableState
 from deltasql.store import Committed, Store, TransactionHeader
 from deltasql.store.action_rows import file_token
 from deltasql.store.store import in_stage
@@ -89,7 +90,7 @@ class MultiTableTransaction(Staging):
         message: str | None = None,
         app: tuple[str, int] | None = None,
         txn_id: str | None = None,
-        point: Mapping[str, int] | None = None,
+        point: Mapping[str, Head] | None = None,
     ) -> None:
         super().__init__(store, txn_id or str(uuid.uuid4()), point)
         config = store.config
@@ -226,6 +227,7 @@ class MultiTableTransaction(Staging):
             result, staged = self.results.get(table_id), self._staged.get(table_id)
             landed = result is not None and not result.before and staged is not None
             keep = {unquote(path) for path in files_of(staged.changes, staged.state)} if landed and staged else set()
+            keep |= {OWNER} if landed else set()
             try:
                 written.discard(keep)
             except (StorageError, OSError) as error:

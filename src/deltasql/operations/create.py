@@ -13,8 +13,9 @@ from deltasql import storage
 from deltasql.addresses import split_name
 from deltasql.config import Config
 from deltasql.engines.arrow.write.input_rows import arrow_rows, is_spark_frame
-from deltasql.errors import TableExists, UsageError, ValidationError
+from deltasql.errors import TableExists, TableNotFound, UsageError, ValidationError
 from deltasql.operations.commit import MultiTableTransaction
+from deltasql.operations.location_owner import OWNER, Owner, claim
 from deltasql.operations.write import TableWriter, WriteOptions, struct_of
 from deltasql.protocol.actions import CommitInfo, Metadata, Protocol
 from deltasql.protocol.features import grown, needed_features
@@ -50,12 +51,20 @@ class TableCreator:
     """Creates tables, by default below one directory."""
 
     def __init__(
-        self, store: Store, writer: TableWriter, config: Config, options: Mapping[str, str], root: str
+        self,
+        store: Store,
+        writer: TableWriter,
+        config: Config,
+        options: Mapping[str, str],
+        *,
+        root: str,
+        database: str,
     ) -> None:
         self._store = store
         self._writer = writer
         self._config = config
         self._options = options
+        self._database = database
         self._root = _absolute(root)  # of the directory in which the lake was opened
 
     def stage(self, txn: MultiTableTransaction, name: str, spec: TableSpec) -> TableState:
@@ -67,10 +76,26 @@ class TableCreator:
         location = self._location(namespace, table, table_id, spec.location)
         self._reject_existing_log(full, location, defined.configuration)
         state = TableState(0, table_id, full, -1, None, None, location)
+        written = txn.begin_files(state, self._options)
+        self._claim(state)
+        written.add(OWNER)
         protocol = grown(None, defined.features, full) or Protocol()
         txn.create(state, NewTable(namespace, table, location), [protocol, defined.metadata])
         self._stage_rows(txn, state, "CREATE TABLE", defined)
         return state
+
+    def _claim(self, state: TableState) -> None:
+        """Claim the location of a new table, so that no other lake can."""
+        owner = Owner(self._store.identity.current().lake_id, self._database, state.name, state.table_id)
+
+        def exists(table_id: str) -> bool:
+            try:
+                self._store.state(table_id)
+            except TableNotFound:
+                return False
+            return True
+
+        claim(state.location, self._options, owner, exists)
 
     def replace(self, txn: MultiTableTransaction, state: TableState, spec: TableSpec) -> None:
         """Stage another definition of a table, and other rows."""
@@ -117,8 +142,8 @@ class TableCreator:
         if storage.exists_below(location, self._options, "_delta_log"):
             raise TableExists(
                 table,
-                f"table {table}: {location} already holds a Delta log, of a dropped table or of another tool: "
-                f"choose another location, or delete the log",
+                f"table {table}: {location} already holds a Delta log, of a dropped table or of another tool: choose "
+                f"another location for the new table",
             )
 
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from deltasql.errors import TableNotFound, UsageError, ValidationError
 from deltasql.operations.commit_details import StagedTable, expected_version, parse_isolation, table_names
 from deltasql.protocol.actions import Action, Metadata, Protocol
-from deltasql.protocol.table_changes import Changes, NewTable, Reads, TableState
+from deltasql.protocol.table_changes import Changes, Head, NewTable, Reads, TableState
 from deltasql.store import Snapshot, Store
 from deltasql.store.read.file_lists import StaleTableState
 from deltasql.store.read.live_files import files_of_adds
@@ -38,7 +38,7 @@ class StagingPoint:
 class Staging:
     """Stages actions per table and reads tables with these actions applied. Locks and writes nothing."""
 
-    def __init__(self, store: Store, txn_id: str, point: Mapping[str, int] | None) -> None:
+    def __init__(self, store: Store, txn_id: str, point: Mapping[str, Head] | None) -> None:
         self.id = txn_id
         self._store = store
         self._point = point
@@ -149,14 +149,15 @@ class Staging:
         """Return a table's state when the transaction began; a table that is newer, as it was first seen."""
         if self._point is None:
             return state
-        version = self._point.get(state.table_id)
-        if version is None:
+        head = self._point.get(state.table_id)
+        if head is None:
             return self._states.setdefault(state.table_id, state)
-        if state.version == version:
+        if state.head_id == head.commit_id:
             return state
         if state.table_id not in self._states:
-            old = self._store.state_at(state.table_id, version)
-            self._states[state.table_id] = replace(old, version=version, num_files=UNKNOWN_COUNT)
+            old = self._store.state_at(state.table_id, head.version)
+            begun = replace(old, version=head.version, head_id=head.commit_id, num_files=UNKNOWN_COUNT)
+            self._states[state.table_id] = begun
         return self._states[state.table_id]
 
     def _first_state(self, table_id: str | UUID) -> TableState:

@@ -73,7 +73,7 @@ def check_protocol(protocol: Protocol, table: str) -> None:
     unknown = unsupported(features_of(protocol))
     if unknown:
         raise UnsupportedFeature(
-            f"table {table}: the protocol requires {', '.join(unknown)}, which this release of deltasql does not "
+            f"table {table}: the protocol requires {_shown(unknown)}, which this release of deltasql does not "
             f"support: upgrade deltasql, or leave the feature out",
             features=unknown,
             table=table,
@@ -96,7 +96,7 @@ def check_readable(protocol: Protocol, table: str) -> None:
     unknown = unsupported({*(protocol.reader_features or ()), *implied})
     if unknown:
         raise UnsupportedFeature(
-            f"table {table}: the protocol requires readers to support {', '.join(unknown)}, which this release of "
+            f"table {table}: the protocol requires readers to support {_shown(unknown)}, which this release of "
             f"deltasql does not support: upgrade deltasql",
             features=unknown,
             table=table,
@@ -106,6 +106,12 @@ def check_readable(protocol: Protocol, table: str) -> None:
 def unsupported(features: Collection[str]) -> tuple[str, ...]:
     """Return the features that this release does not support."""
     return tuple(sorted(f for f in features if f not in FEATURES or not FEATURES[f].supported))
+
+
+def _shown(features: Collection[str]) -> str:
+    """Return the names of features; those of previews, which engines may drop again, are marked."""
+    previews = ("-preview", "-dev")
+    return ", ".join(f"{name} (a preview feature)" if name.endswith(previews) else name for name in features)
 
 
 def _check_lists(protocol: Protocol, table: str) -> None:
@@ -178,9 +184,16 @@ def grown(protocol: Protocol | None, needed: Collection[str], table: str) -> Pro
     if protocol is not None and not new:
         return None
     unknown = unsupported(new)
+    if not unknown and "clustering" in new:
+        raise UnsupportedFeature(
+            f"table {table}: deltasql does not cluster tables yet, and other engines cannot open a table that only has "
+            f"the feature clustering: leave it out",
+            features=("clustering",),
+            table=table,
+        )
     if unknown:
         raise UnsupportedFeature(
-            f"table {table}: this release of deltasql does not support the table feature {', '.join(unknown)}",
+            f"table {table}: this release of deltasql does not support the table feature {_shown(unknown)}",
             features=unknown,
             table=table,
         )

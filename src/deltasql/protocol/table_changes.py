@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
@@ -148,7 +148,18 @@ class Reads:
 class TableState:
     """The latest version of a table when a writer read it. Its actions are validated against this state.
 
-    `shape_version` is the last version that changed the metadata or the protocol.
+    Attributes:
+        table_key: The key of the table in the database.
+        table_id: The table's UUID.
+        name: The table's full name.
+        version: The latest version.
+        metadata: The metaData action.
+        protocol: The protocol action.
+        location: The directory of the table.
+        num_files: The number of live files.
+        head_id: The id of the commit of `version`. A version may exist again after the database was restored from a
+            backup; an id never does.
+        shape_id: The id of the last commit that changed the metadata or the protocol.
     """
 
     table_key: int
@@ -159,7 +170,15 @@ class TableState:
     protocol: Protocol | None
     location: str = ""
     num_files: int = 0
-    shape_version: int = -1
+    head_id: int = -1
+    shape_id: int = -1
+
+
+class Head(NamedTuple):
+    """The latest version of a table, and the id of its commit."""
+
+    version: int
+    commit_id: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -225,6 +225,11 @@ class Directory:
                 for meta in batch:
                     yield Entry(meta["path"], meta["size"], meta["last_modified"])
 
+    def move(self, path: str, target: str) -> None:
+        """Move an object to another path below the location. A target that exists is overwritten."""
+        with self._translated_errors(f"move {path}"):
+            obstore.rename(self._store, path, target)
+
     def delete(self, paths: Sequence[str]) -> None:
         """Delete objects; objects that do not exist are ignored."""
         with self._translated_errors("delete objects"):

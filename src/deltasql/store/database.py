@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import select
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
@@ -23,6 +23,7 @@ from deltasql.store.sqlstate import translated
 Row = dict[str, Any]
 
 _IDS_PER_DRAW = 64
+_LOCK_SHARE = 0.9
 _SESSION_DEFAULTS = {
     "application_name": "deltasql",
     "connect_timeout": "10",
@@ -44,9 +45,19 @@ class Connection(psycopg.Connection[DictRow]):
 class Database:
     """The PostgreSQL database with the log."""
 
-    def __init__(self, dsn: str, config: Config, *, name: str = "deltasql", on_demand: bool = False) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        config: Config,
+        *,
+        name: str = "deltasql",
+        on_demand: bool = False,
+        revive: Callable[[], None] | None = None,
+    ) -> None:
         self.dsn = dsn
         self.config = config
+        self._revive = revive
+        """Starts an embedded server that was killed."""
         self._owner = os.getpid()
         self._first: psycopg.Connection[Any] | None = None
         self._ids: Iterator[int] = iter(())
@@ -65,9 +76,12 @@ class Database:
         )
         self._on_demand = on_demand
         self._opening = threading.Lock()
+        self.connections = 0
+        """The number of connections that the pool has made so far."""
 
     def _configure(self, connection: Connection) -> None:
         """Record the server process of a new connection, and set its transaction timeout (PostgreSQL 17 and later)."""
+        self.connections += 1
         row = fetch(connection, "backend", {})[0]
         connection.backend = (row["pid"], row["backend_start"])
         if connection.info.server_version >= 170000:
@@ -115,10 +129,12 @@ class Database:
                 self._pool.open()
         if self._pool.closed:
             raise UsageError(CLOSED)
-        connection = self._pool.getconn()
+        connection = self._idle()
         while _is_stale(connection):
             self._pool.putconn(connection)
-            connection = self._pool.getconn()
+            if self._revive is not None:
+                self._revive()
+            connection = self._idle()
         try:
             yield connection
         except BaseException:
@@ -126,6 +142,16 @@ class Database:
             raise
         finally:
             self._pool.putconn(connection)
+
+    def _idle(self) -> Connection:
+        """Return a connection of the pool; start an embedded server that was killed."""
+        try:
+            return self._pool.getconn()
+        except psycopg_pool.PoolTimeout:
+            if self._revive is None:
+                raise
+            self._revive()
+            return self._pool.getconn()
 
     def rows(self, name: str, /, **params: Any) -> list[Row]:
         """Return all rows of a named query."""
@@ -148,8 +174,8 @@ class Database:
             number = next(self._ids, None)
             if number is None:
                 row = self.row("commit_ids")
-                assert row is not None  # noqa: S101 - nextval always gives a row
-                first = int(row["nextval"])
+                assert row is not None  # noqa: S101 - a function always gives a row
+                first = int(row["first"])
                 self._ids = iter(range(first, first + _IDS_PER_DRAW))
                 number = next(self._ids)
             return number
@@ -171,7 +197,7 @@ def session_conninfo(dsn: str, config: Config) -> str:
     timeout = milliseconds(config["transaction.timeout"])
     settings = {
         "search_path": schema,
-        "lock_timeout": milliseconds(config["transaction.lock_timeout"]),
+        "lock_timeout": milliseconds(lock_seconds(config, config["transaction.timeout"])),
         "statement_timeout": timeout,
         "idle_in_transaction_session_timeout": timeout,
         "default_transaction_isolation": r"read\ committed",
@@ -183,6 +209,11 @@ def session_conninfo(dsn: str, config: Config) -> str:
         merged.setdefault("target_session_attrs", "read-write")  # of several servers, use the primary
     merged["options"] = f"{options} {given.get('options') or ''}".strip()
     return make_conninfo(**merged)
+
+
+def lock_seconds(config: Config, timeout: float) -> float:
+    """Return how long a commit waits for a lock: less than its timeout, so that the error is about the lock."""
+    return min(float(config["transaction.lock_timeout"]), _LOCK_SHARE * timeout)
 
 
 def milliseconds(seconds: float) -> str:

@@ -86,6 +86,7 @@ class MirrorStatus:
         attempts: The number of failed attempts to publish that version.
         error: The error of the last failed attempt, or of the last checkpoint that could not be written.
         last_attempt_at: The time of the last attempt.
+        log_ahead: The first version in `_delta_log` that the database does not have, None if there is none.
     """
 
     table: str
@@ -101,6 +102,7 @@ class MirrorStatus:
     attempts: int
     error: str | None
     last_attempt_at: datetime | None
+    log_ahead: int | None = None
 
     @classmethod
     def of(cls, row: Row, config: Config) -> MirrorStatus:

@@ -9,6 +9,7 @@ import psycopg
 
 from deltasql.protocol.table_changes import LoggedCommit
 from deltasql.store.database import Database
+from deltasql.store.identity import Identities
 from deltasql.store.mirror_records import MirroredTable, MirrorStatus, Progress
 from deltasql.store.publish_session import ManifestSession, PublishSession
 from deltasql.store.queries import queries
@@ -26,8 +27,9 @@ _LONGEST_PAUSE = 300.0
 class Outbox:
     """The queries and locks of the mirror."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, identity: Identities) -> None:
         self._database = database
+        self.identity = identity
         self._config = database.config
 
     def tables(self, key: int | None = None) -> list[MirroredTable]:
@@ -80,6 +82,10 @@ class Outbox:
     def txn_id(self, table: MirroredTable, version: int) -> str:
         """Return the id of the transaction that committed a version."""
         return str(self._database.rows("mirror_transaction", table_key=table.key, version=version)[0]["txn_id"])
+
+    def known_transactions(self, txn_ids: Sequence[str]) -> set[str]:
+        """Return those of some transactions that committed to several tables of this database."""
+        return {str(row["txn_id"]) for row in self._database.rows("known_transactions", txn_ids=list(txn_ids))}
 
     def reset_attempts(self, table: MirroredTable) -> None:
         """Make all unpublished versions due now, with no failed attempts."""

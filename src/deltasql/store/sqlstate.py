@@ -104,7 +104,10 @@ def translate_state(state: str | None, text: str) -> DatabaseError:
     if not state:
         return DatabaseUnavailable(message)
     kind = _BY_STATE.get(state) or _BY_CLASS.get(state[:2], DatabaseError)
-    return kind(message, sqlstate=state)
+    error = kind(message, sqlstate=state)
+    if state == LOCK_TIMEOUT:
+        error.stage = "lock"
+    return error
 
 
 def _constraint(error: psycopg.Error) -> ConstraintViolation:

@@ -9,16 +9,18 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+import psycopg
 import pyarrow as pa
 
 from deltasql.addresses import split_name
 from deltasql.config import Config
 from deltasql.errors import DeltaSqlError, MirrorFailure, TableNotFound, ValidationError, closest_name
-from deltasql.protocol.table_changes import LoggedCommit, TableCommit, TableContents, TableState
+from deltasql.protocol.table_changes import Head, LoggedCommit, TableCommit, TableContents, TableState
 from deltasql.protocol.validation import validate
 from deltasql.store import migrations
 from deltasql.store.action_rows import metadata_of, protocol_of
 from deltasql.store.database import Database, Row
+from deltasql.store.identity import Identities
 from deltasql.store.outbox import Outbox
 from deltasql.store.read.arrow_queries import ArrowSessions
 from deltasql.store.read.file_bounds import BoundsWriter
@@ -26,11 +28,12 @@ from deltasql.store.read.file_lists import FileLists, FilesAt
 from deltasql.store.read.logged_commits import read_commits
 from deltasql.store.read.table_contents import contents
 from deltasql.store.records import HistoryEntry, TableInfo, TransactionInfo
-from deltasql.store.sqlstate import LOCK_TIMEOUT, translated
+from deltasql.store.sqlstate import translated
 from deltasql.store.write.log_writer import commit
 from deltasql.store.write.prepared_commit import Committed, Landed, TransactionHeader
 
 if TYPE_CHECKING:
+    from deltasql.embedded import EmbeddedServer
     from deltasql.expressions.predicates import Predicate
 
 
@@ -40,20 +43,23 @@ class Store:
     Args:
         dsn: The connection string of the database.
         config: The configuration.
+        server: The embedded server, if it is one.
     """
 
-    def __init__(self, dsn: str, config: Config) -> None:
+    def __init__(self, dsn: str, config: Config, server: EmbeddedServer | None = None) -> None:
         self.dsn = dsn
         self.config = config
-        self._database = Database(dsn, config)
+        revive = None if server is None else server.revive
+        self._database = Database(dsn, config, revive=revive)
         self._file_lists = FileLists(self._database)
         self._bounds = BoundsWriter(self._database)
         self._same_database: dict[str, bool] = {}
         self._states: dict[str, TableState] = {}
         # Publishing has a separate pool, so that a commit never waits for its connections.
-        self._mirror_database = Database(dsn, config, name="deltasql-mirror", on_demand=True)
+        self._mirror_database = Database(dsn, config, name="deltasql-mirror", on_demand=True, revive=revive)
         self._sessions = ArrowSessions(self._mirror_database)
-        self.outbox = Outbox(self._mirror_database)
+        self.identity = Identities(self._mirror_database, None if server is None else server.root)
+        self.outbox = Outbox(self._mirror_database, self.identity)
         self.publish: Callable[[Sequence[Landed]], Mapping[str, MirrorFailure] | None] | None = None
         """The commit hook of the mirror, called with the commits that have just landed."""
 
@@ -71,6 +77,7 @@ class Store:
         try:
             if initialize and migrations.level(self._database) == 0:
                 migrations.migrate(self._database)
+                self.identity.settle()
             migrations.check(self._database)
         except BaseException:
             self._database.close()
@@ -125,8 +132,9 @@ class Store:
         known = self._states.get(str(table))
         if known is not None:
             row = self._database.row("head", table_id=known.table_id)
-            if row is not None and row["shape_version"] == known.shape_version:
-                return replace(known, version=row["current_version"], num_files=row["num_files"])
+            if row is not None and row["shape_commit_id"] == known.shape_id:
+                version, head_id = row["current_version"], row["head_commit_id"]
+                return replace(known, version=version, head_id=head_id, num_files=row["num_files"])
         state = self.state_at(table)
         self._states[state.table_id] = state
         return state
@@ -153,7 +161,8 @@ class Store:
             protocol=protocol_of(row),
             location=row["location"],
             num_files=row["num_files"],
-            shape_version=-1 if row["shape_version"] is None else row["shape_version"],
+            head_id=row["head_commit_id"],
+            shape_id=row["shape_commit_id"],
         )
 
     def closest_table(self, name: str) -> str | None:
@@ -161,9 +170,10 @@ class Store:
         names = [next(iter(row.values())) for row in self._database.rows("table_names")]
         return closest_name(name if "." in name else f"public.{name}", names)
 
-    def current_versions(self) -> dict[str, int]:
+    def heads(self) -> dict[str, Head]:
         """Return the current versions of all tables by id, from one database snapshot."""
-        return {str(row["table_id"]): row["current_version"] for row in self._database.rows("current_versions")}
+        rows = self._database.rows("current_versions")
+        return {str(row["table_id"]): Head(row["current_version"], row["head_commit_id"]) for row in rows}
 
     def tables(self) -> list[TableInfo]:
         """Return all tables, ordered by name."""
@@ -311,6 +321,10 @@ class Store:
         row = self._database.row("location_used", location=location)
         return bool(row and row["exists"])
 
+    def forget_writes(self, state: TableState) -> None:
+        """Delete the records of writers whose files were deleted with their table."""
+        self._database.execute("forget_writes", table_key=state.table_key)
+
     def drop_table(self, state: TableState) -> None:
         """Drop a table. Its log stays in the database."""
         if not self._database.execute("drop_table", table_key=state.table_key):
@@ -323,8 +337,14 @@ def in_stage(name: str) -> Iterator[None]:
     try:
         yield
     except DeltaSqlError as error:
-        error.stage = error.stage or ("lock" if getattr(error, "sqlstate", None) == LOCK_TIMEOUT else name)
+        error.stage = error.stage or ("lock" if _waited_for_lock(error) else name)
         raise
+
+
+def _waited_for_lock(error: DeltaSqlError) -> bool:
+    """Return whether a statement ended while it waited for the lock of a row."""
+    cause = error.__cause__
+    return isinstance(cause, psycopg.Error) and "locking tuple" in (cause.diag.context or "")
 
 
 def _key(table: str | UUID) -> dict[str, Any]:

@@ -18,6 +18,8 @@ def files_in_partitions_by_spark(spark: SparkSession, snapshot: Snapshot, condit
     """Return the files of a snapshot whose partition values satisfy a condition."""
     texts = [tuple((values or {}).items()) for values in snapshot.files["partition_values"].to_pylist()]
     distinct = [dict(values) for values in dict.fromkeys(texts)]
+    if not distinct:  # Spark Connect cannot make a frame of an empty Arrow table
+        return snapshot.files
     fields = [snapshot.schema.field(name) for name in snapshot.metadata.partition_columns]
     columns = [pa.array([partition_scalar(v[f.name], f.type) for v in distinct], f.type) for f in fields]
     table = pa.table([*columns, pa.array(range(len(distinct)), pa.int64())], names=[*(f.name for f in fields), _INDEX])

@@ -74,7 +74,7 @@ class FileLists:
 
     def _read(self, session: ArrowSession, state: TableState, predicate: Predicate | None) -> FilesAt:
         head = session.table("arrow_head", table_key=state.table_key).to_pylist()[0]
-        if head["shape_version"] != state.shape_version:
+        if head["shape_commit_id"] != state.shape_id:
             raise StaleTableState
         bounds = self._bounds_of(state)
         files = self._live(session, state, head, predicate, bounds)

@@ -6,6 +6,18 @@ select (select system_identifier from pg_control_system()), current_database()
 -- The server process of this connection, which identifies it if its last reply is lost.
 select pid, backend_start from pg_stat_activity where pid = pg_backend_pid()
 
+-- lake --
+-- The identity of the lake, the place where it lives, and the place of this database.
+select lake_id, place, directory, dl_place() as here from dl_lake
+
+-- lake_confirm --
+-- Record that the lake lives in this database.
+update dl_lake set place = dl_place(), directory = coalesce(%(directory)s, directory)
+
+-- lake_settle --
+-- Record the directory of an embedded lake that has none yet.
+update dl_lake set directory = %(directory)s where directory is null
+
 -- terminate_backend --
 -- Terminate a server process that lost its client. Returns no row once the process has ended.
 select pg_terminate_backend(pid) from pg_stat_activity where pid = %(pid)s and backend_start = %(started)s
@@ -29,7 +41,7 @@ insert into dl_migrations (number, name) values (%(number)s, %(name)s)
 
 -- commit_ids --
 -- The first of 64 new commit ids.
-select nextval('dl_commit_ids')
+select dl_draw_commit_ids() as first
 
 -- commit --
 -- Commit to all tables: see dl_commit.
@@ -139,8 +151,8 @@ limit 1
 select exists (select from dl_tables where location = %(location)s)
 
 -- head --
--- The current version of a table. Its other state is unchanged as long as shape_version is the same.
-select current_version, shape_version, num_files from dl_tables
+-- The current version of a table. Its other state is unchanged as long as shape_commit_id is the same.
+select current_version, head_commit_id, shape_commit_id, num_files from dl_tables
 where table_id = %(table_id)s and dropped_at is null
 
 -- tables --
@@ -151,7 +163,7 @@ from dl_tables t where t.dropped_at is null order by t.namespace, t.name
 
 -- current_versions --
 -- The current versions of all tables, from one snapshot.
-select table_id, current_version from dl_tables where dropped_at is null
+select table_id, current_version, head_commit_id from dl_tables where dropped_at is null
 
 -- table_names --
 -- All table names, to suggest one.
@@ -163,7 +175,7 @@ select t.table_key, t.table_id, t.namespace, t.name as table_name, t.location, t
        t.created_at, t.committed_at, m.metadata_id, m.name, m.description, m.format_provider, m.format_options, m.schema_string,
        m.partition_columns, m.configuration, m.created_time, m.extra as metadata_extra,
        p.min_reader_version, p.min_writer_version, p.reader_features, p.writer_features, p.extra as protocol_extra,
-       t.shape_version
+       t.head_commit_id, t.shape_commit_id
 from dl_tables t
 left join lateral (select * from dl_metadata_updates x where x.table_key = t.table_key
     and x.version <= coalesce(%(version)s, t.current_version) order by x.version desc limit 1) m on true
@@ -217,7 +229,7 @@ order by version desc limit 1
 
 -- arrow_head --
 -- The current version that the rest of this read-only transaction sees.
-select current_version, num_files, shape_version from dl_tables where table_key = {table_key}
+select current_version, num_files, shape_commit_id from dl_tables where table_key = {table_key}
 
 -- arrow_identity --
 -- The transaction that committed a version. It shows whether a cache belongs to this history.
@@ -290,6 +302,10 @@ on conflict (txn_id, table_key) do update set started_at = clock_timestamp()
 -- end_write --
 -- Record that a transaction no longer writes files.
 delete from dl_writes where txn_id = %(txn_id)s
+
+-- forget_writes --
+-- Delete the records of all writers of a table, because its files are deleted.
+delete from dl_writes where table_key = %(table_key)s
 
 -- lock_mirror --
 -- Let one publisher at a time publish a table. The lock ends with the transaction.
@@ -514,6 +530,10 @@ where table_key = %(table_key)s and version <= %(version)s order by domain, vers
 -- manifest_last --
 -- The manifest that was published last.
 select manifest, snapshot from dl_transactions where manifest is not null order by manifest desc limit 1
+
+-- known_transactions --
+-- Those of some transactions that this database has.
+select txn_id from dl_transactions where txn_id::text = any (%(txn_ids)s::text[])
 
 -- manifest_open --
 -- The next transactions without a manifest, with their tables and whether these are published.

@@ -18,7 +18,7 @@ grant insert on dl_tables, dl_transactions, dl_table_versions, dl_add_files, dl_
     dl_mirror_status, dl_writes to deltasql_writer;
 grant delete on dl_writes to deltasql_writer;
 grant update (started_at) on dl_writes to deltasql_writer;
-grant update (current_version, shape_version, num_files, committed_at, properties, dropped_at) on dl_tables to deltasql_writer;
+grant update (current_version, shape_version, head_commit_id, shape_commit_id, num_files, committed_at, properties, dropped_at) on dl_tables to deltasql_writer;
 grant usage on sequence dl_commit_ids to deltasql_writer;
 
 grant insert, update on dl_mirror_status to deltasql_mirror;

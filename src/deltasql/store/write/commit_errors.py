@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import psycopg
 
-from deltasql.errors import ConcurrentTransaction, TableExists, TableNotFound, VersionConflict
+from deltasql.errors import ConcurrentTransaction, HistoryReplaced, TableExists, TableNotFound, VersionConflict
 from deltasql.protocol.table_changes import TableCommit
 from deltasql.store.action_rows import loads
 from deltasql.store.database import Row
@@ -52,6 +52,7 @@ def explain(error: psycopg.Error, prepared: Sequence[PreparedCommit]) -> Excepti
         "DL301": FilesChanged,
         "DL302": lambda: _files_added_by_another(commits[detail["key"]]),
         "DL404": lambda: TableNotFound(commits[detail[0]].state.name),
+        "DL410": lambda: _history_replaced(commits[detail["key"]]),
         "DL409": lambda: version_conflict(commits[detail["key"]], detail["actual"]),
     }
     return known.get(state, lambda: translate(error))()
@@ -70,6 +71,15 @@ def partly_applied(commit: TableCommit, version: int) -> ConcurrentTransaction:
 def _files_added_by_another(commit: TableCommit) -> ConcurrentTransaction:
     return ConcurrentTransaction(
         "another transaction already added files that this transaction wrote",
+        table_id=commit.state.table_id,
+        table=commit.state.name,
+    )
+
+
+def _history_replaced(commit: TableCommit) -> HistoryReplaced:
+    return HistoryReplaced(
+        f"version {commit.state.version}, which this transaction has read, is not in the history any more, because the "
+        f"database was restored from a backup",
         table_id=commit.state.table_id,
         table=commit.state.name,
     )

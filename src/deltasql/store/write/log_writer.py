@@ -24,7 +24,15 @@ from deltasql.errors import (
 from deltasql.protocol.table_changes import TableCommit
 from deltasql.store import action_rows
 from deltasql.store.action_rows import CommitPartitions
-from deltasql.store.database import Connection, Database, copy_partition_files, copy_rows, fetch, milliseconds
+from deltasql.store.database import (
+    Connection,
+    Database,
+    copy_partition_files,
+    copy_rows,
+    fetch,
+    lock_seconds,
+    milliseconds,
+)
 from deltasql.store.queries import queries
 from deltasql.store.sqlstate import is_rejection, translated
 from deltasql.store.write import outcome
@@ -238,7 +246,7 @@ def begin(connection: Connection, database: Database, txn: TransactionHeader) ->
     """Begin the database transaction. Set its timeouts if the transaction has a timeout; else the session's apply."""
     connection.execute("begin isolation level read committed")
     if txn.timeout:
-        lock = min(txn.timeout, database.config["transaction.lock_timeout"])
+        lock = lock_seconds(database.config, txn.timeout)
         limits = {"statement": milliseconds(txn.timeout), "lock": milliseconds(lock)}
         connection.execute(queries()["timeouts"], limits)
         if connection.info.server_version >= 170000:

@@ -162,6 +162,8 @@ def commit_request(prepared: PreparedCommit, *, inline: bool, head: int | None =
         "num_files_delta": len(changes.adds) - len(changes.removes) - len(prepared.superseded),
     }
     optional: dict[str, Any] = {"borrowed": prepared.borrowed_from}
+    if prepared.commit.state.head_id >= 0:
+        optional["read_commit"] = prepared.commit.state.head_id
     if inline:
         request["inline"] = True
         prepared.partitions = CommitPartitions()

@@ -119,8 +119,10 @@ def _with_offsets(array: pa.Array, type: pa.DataType, values: pa.Array) -> pa.Ar
 # --- allowed conversions
 
 # Old Parquet files have timestamps as INT96, in UTC and without a zone; unannotated strings are binary.
+# Trino stores byte and short as plain 32-bit integers.
 _READ_AS: Mapping[str, tuple[str, ...]] = {
-    "short": ("byte",),
+    "byte": ("short", "integer"),
+    "short": ("byte", "integer"),
     "integer": ("byte", "short"),
     "long": ("byte", "short", "integer"),
     "double": ("byte", "short", "integer", "float"),

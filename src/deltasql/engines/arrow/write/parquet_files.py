@@ -172,9 +172,10 @@ class _Plans:
 
     def add(self, path: str, values: dict[str, str | None], footer: Footer) -> ParquetFile:
         plan = self._plan(footer.metadata)
-        nulls = plan.nulls(footer.metadata)
-        if plan.problems or nulls:
+        nulls, wide = plan.nulls(footer.metadata), plan.too_wide(footer.metadata)
+        if plan.problems or nulls or wide:
             problems = [*plan.problems, *(f"column {name} is NOT NULL but holds nulls" for name in nulls)]
+            problems += [f"column {name} holds values that do not fit its type in the table" for name in wide]
             raise ValidationError(
                 f"file {path!r} does not fit the table: {'; '.join(problems)}. Write the file with the "
                 f"table's schema, or change the schema first",

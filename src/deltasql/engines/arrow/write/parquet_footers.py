@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from deltasql.engines.arrow.write.parquet_types import (
     FLOAT,
+    NARROW,
     READABLE_AS,
     BoundFormat,
     FloatBounds,
@@ -100,6 +101,8 @@ class FooterPlan:
     leaves: tuple[_Leaf, ...]
     tree: tuple[_Node, ...]
     required: tuple[tuple[str, int], ...]
+    narrow: tuple[tuple[str, int, range], ...]
+    """Columns that are stored as a wider type than the table's: their bounds must fit."""
     nested: pa.Schema | None
 
     def serves(self, meta: pq.FileMetaData) -> bool:
@@ -114,6 +117,11 @@ class FooterPlan:
         """Return the NOT NULL columns that hold nulls."""
         groups = [meta.row_group(i) for i in range(meta.num_row_groups)] if self.required else []
         return [name for name, index in self.required if any(_null_count(group, index) for group in groups)]
+
+    def too_wide(self, meta: pq.FileMetaData) -> list[str]:
+        """Return the columns that are stored as a wider type, and hold or may hold values that do not fit."""
+        groups = [meta.row_group(i) for i in range(meta.num_row_groups)] if self.narrow else []
+        return [name for name, index, fits in self.narrow if not all(_fits(group, index, fits) for group in groups)]
 
     def stats(self, meta: pq.FileMetaData, floats: Mapping[Path, FloatBounds] | None = None) -> str:
         """Return the `add.stats` of a file; `floats` are bounds that the writer collected."""
@@ -136,6 +144,16 @@ def _object(nodes: tuple[_Node, ...], leaves: list[LeafStats], part: int) -> str
         if text:
             members.append(node.key + text)
     return "{" + ",".join(members) + "}" if members else ""
+
+
+def _fits(group: pq.RowGroupMetaData, index: int, fits: range) -> bool:
+    """Return whether the bounds of a column are in a range; a column of nulls has none."""
+    statistics = group.column(index).statistics
+    if statistics is None:
+        return bool(group.num_rows == 0)
+    if not statistics.has_min_max:
+        return bool(statistics.null_count == group.num_rows)
+    return statistics.min_raw in fits and statistics.max_raw in fits
 
 
 def _null_count(group: pq.RowGroupMetaData, index: int) -> int:
@@ -190,7 +208,7 @@ def plan_footers(
     try:
         columns = file_schema.to_arrow_schema()
     except pa.ArrowException as error:
-        return FooterPlan(file_schema, (f"the schema cannot be read ({error})",), (), (), (), None)
+        return FooterPlan(file_schema, (f"the schema cannot be read ({error})",), (), (), (), (), None)
     walk = _Walk(file_schema, indexed, partition_columns)
     tree = walk.fields(schema, columns, 0, (), certain=True)
     flat = not any(pa.types.is_nested(_storage(column.type)) for column in columns)
@@ -200,6 +218,7 @@ def plan_footers(
         tuple(walk.leaves),
         tree,
         tuple(walk.required),
+        tuple(walk.narrow),
         None if flat else columns,
     )
 
@@ -231,6 +250,7 @@ class _Walk:
         self.problems: list[str] = []
         self.leaves: list[_Leaf] = []
         self.required: list[tuple[str, int]] = []
+        self.narrow: list[tuple[str, int, range]] = []
 
     def fields(self, table: Any, file: Any, first: int, parent: Path, *, certain: bool) -> tuple[_Node, ...]:
         """Match the fields of a struct, or the columns of the table; `certain` if no parent can be null."""
@@ -278,6 +298,8 @@ class _Walk:
         stored, expected = stored_type(column), primitive_name(table) or str(table)
         if stored.name != expected and stored.name not in READABLE_AS.get(expected, ()):
             self._differs(path, stored.name, expected)
+        if (expected in NARROW and stored.name == "integer") or (expected, stored.name) == ("byte", "short"):
+            self.narrow.append((_dotted(path[:-1], path[-1]), index, NARROW[expected]))
         if certain and column.max_definition_level:
             self.required.append((_dotted(path[:-1], path[-1]), index))
         if path not in self.indexed:

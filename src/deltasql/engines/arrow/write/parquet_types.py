@@ -164,11 +164,16 @@ _INTEGERS: Mapping[tuple[int, bool], StoredType] = {
 }
 # The other stored types that every Delta reader accepts for a column of this type.
 READABLE_AS: Mapping[str, Collection[str]] = {
-    "short": ("byte", "uint8"),
+    "byte": ("short", "integer"),
+    "short": ("byte", "uint8", "integer"),
     "integer": ("byte", "short", "uint8", "uint16"),
     "long": ("uint32",),
     "timestamp": ("int96",),
 }
+
+
+NARROW: Mapping[str, range] = {"byte": range(-(2**7), 2**7), "short": range(-(2**15), 2**15)}
+"""The values of types that some writers, such as Trino, store as plain 32-bit integers."""
 
 
 def stored_type(column: pq.ColumnSchema) -> StoredType:

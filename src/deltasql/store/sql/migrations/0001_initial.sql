@@ -15,8 +15,39 @@ comment on column dl_migrations.number is 'The number of the migration, from 1 w
 comment on column dl_migrations.name is 'The name of the migration.';
 comment on column dl_migrations.applied_at is 'The time when the migration was applied.';
 
--- Each client takes 64 ids at a time: the value that nextval returns and the 63 values after it.
-create sequence dl_commit_ids increment by 64;
+create table dl_lake (
+    lake_id    uuid not null default gen_random_uuid(),
+    place      text not null,
+    directory  text,
+    created_at timestamptz not null default clock_timestamp(),
+    is_only    boolean primary key default true check (is_only)
+);
+
+comment on table dl_lake is 'One row: the identity of the lake.';
+comment on column dl_lake.lake_id is 'The id of the lake. The file _deltasql_owner.json at the location of each table has it too.';
+comment on column dl_lake.place is 'The server, the database and the schema in which the lake lives (dl_place). A copy of the database is in another place.';
+comment on column dl_lake.directory is 'The directory of an embedded server.';
+comment on column dl_lake.created_at is 'The time when the lake was created.';
+comment on column dl_lake.is_only is 'Always true, so that there is one row.';
+
+create function dl_place() returns text language sql stable as $$
+    select concat_ws('/', (select system_identifier from pg_control_system()),
+        (select oid from pg_database where datname = current_database()), 'dl_lake'::regclass::oid)
+$$;
+
+comment on function dl_place is 'Return what identifies the server, the database and this schema.';
+
+insert into dl_lake (place) values (dl_place());
+
+-- Each client takes 64 ids at a time. They begin with the time, so that no id is drawn again after the database was restored from
+-- a backup; the sequence tells apart clients that draw in the same microsecond.
+create sequence dl_commit_ids;
+
+create function dl_draw_commit_ids() returns bigint language sql as $$
+    select ((extract(epoch from clock_timestamp()) - 1577836800) * 1000000)::bigint * 4096 + (nextval('dl_commit_ids') % 64) * 64
+$$;
+
+comment on function dl_draw_commit_ids is 'Return the first of 64 commit ids that were never drawn before.';
 
 
 -- Tables, transactions and versions
@@ -29,6 +60,8 @@ create table dl_tables (
     location        text not null,
     current_version bigint not null default -1,
     shape_version   bigint not null default -1,
+    head_commit_id  bigint not null default -1,
+    shape_commit_id bigint not null default -1,
     num_files       bigint not null default 0,
     committed_at    timestamptz,
     created_at      timestamptz not null default clock_timestamp(),
@@ -50,6 +83,8 @@ comment on column dl_tables.name is 'The second part of the table name, for exam
 comment on column dl_tables.location is 'The directory that holds the data files and _delta_log.';
 comment on column dl_tables.current_version is 'The latest committed version. It is -1 until version 0 is committed.';
 comment on column dl_tables.shape_version is 'The last version that changed the metadata or the protocol.';
+comment on column dl_tables.head_commit_id is 'The commit of the current version. Unlike the version, it is never used again after the database was restored from a backup.';
+comment on column dl_tables.shape_commit_id is 'The commit of shape_version.';
 comment on column dl_tables.num_files is 'The number of live files at the current version.';
 comment on column dl_tables.committed_at is 'The time of the latest commit.';
 comment on column dl_tables.created_at is 'The time when the table was created.';
@@ -642,6 +677,7 @@ comment on function dl_applied is 'Return how many of the given application tran
 --   DL302  another transaction already added files of this transaction
 --   DL404  a table does not exist
 --   DL409  the table is not at the version that the caller expects
+--   DL410  the table does not have the commit that the caller has read, because the database was restored from a backup
 create function dl_commit(p_txn_id uuid, p_author text, p_message text, p_tables jsonb)
 returns table (table_key int, version bigint, committed_at timestamptz)
 language plpgsql as $$
@@ -654,7 +690,7 @@ begin
         perform dl_stage(p_tables);
     end if;
 
-    for h in select d.table_key, d.current_version, d.shape_version, d.committed_at from dl_tables d
+    for h in select d.table_key, d.current_version, d.shape_version, d.head_commit_id, d.committed_at from dl_tables d
              where d.table_key = any (array(select (x->>'key')::int from jsonb_array_elements(p_tables) x))
                and d.dropped_at is null order by d.table_key for update loop
         t := p_tables->locked;
@@ -662,6 +698,11 @@ begin
         exit when (t->>'key')::int <> h.table_key;
         at := greatest(at, h.committed_at
             + case when t ? 'in_commit_timestamp' then interval '1 millisecond' else interval '1 microsecond' end);
+        if (t->>'read_commit')::bigint <> h.head_commit_id and not exists (select from dl_table_versions v
+                where v.commit_id = (t->>'read_commit')::bigint and v.table_key = h.table_key) then
+            raise exception 'the table does not have the commit that was read' using errcode = 'DL410',
+                detail = jsonb_build_object('key', h.table_key)::text;
+        end if;
         if t ? 'check' then
             if h.current_version > (t->>'checked_version')::bigint then
                 raise exception 'newer versions must be checked for conflicts' using errcode = 'DL300',
@@ -725,7 +766,9 @@ begin
         update dl_tables d
         set current_version = d.current_version + 1, committed_at = at,
             num_files = d.num_files + (x->>'num_files_delta')::bigint,
-            shape_version = case when x ? 'new_shape' then d.current_version + 1 else d.shape_version end
+            shape_version = case when x ? 'new_shape' then d.current_version + 1 else d.shape_version end,
+            head_commit_id = (x->>'commit')::bigint,
+            shape_commit_id = case when x ? 'new_shape' then (x->>'commit')::bigint else d.shape_commit_id end
         from jsonb_array_elements(p_tables) x where d.table_key = (x->>'key')::int and not x ? 'check'
         returning d.table_key, d.current_version as version, x
     ), versions as (
