@@ -18,8 +18,10 @@ from deltasql.errors import UsageError, did_you_mean
 
 ENVIRONMENT_PREFIX = "DELTASQL_"
 PROPERTY_PREFIX = "deltasql."
-_OTHER_VARIABLES = {"DELTASQL_URL", "DELTASQL_POSTGRES_BIN", "DELTASQL_GOLDEN_DIR"}
+_OTHER_VARIABLES = {"DELTASQL_URL", "DELTASQL_POSTGRES_BIN", "DELTASQL_GOLDEN_DIR", "DELTASQL_STORAGE_OPTIONS_FILE"}
 """Environment variables that are not configuration keys."""
+STORAGE_OPTION_PREFIX = "DELTASQL_STORAGE_OPTION_"
+"""What the environment variables with options of the object store begin with; the command line reads them."""
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(b|[kmgt](?:i?b)?)?\s*", re.IGNORECASE)
 _SIZES = {"b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
@@ -224,7 +226,9 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in environment.items()
-        if name.startswith(ENVIRONMENT_PREFIX) and name not in _OTHER_VARIABLES
+        if name.startswith(ENVIRONMENT_PREFIX)
+        and name not in _OTHER_VARIABLES
+        and not name.startswith(STORAGE_OPTION_PREFIX)
     }
 
 

@@ -230,7 +230,7 @@ class TestMirror:
         for done in (*runs, status):
             assert all(len(line) <= 80 for line in done.stdout.splitlines())
             # the message is wrapped at line breaks only
-            assert "Nothing was overwritten. If that commit is not needed" in " ".join(done.stdout.split())
+            assert "Nothing was overwritten. If the commits that only the log of" in " ".join(done.stdout.split())
         [row] = [line.split() for line in status.stdout.splitlines() if line.startswith(" shop.orders ")]
         assert (row[:5], row[-1]) == (["shop.orders", "sync", "1", "0", "-1"], "FAILED")
         assert re.search(r"^shop\.orders: after \d attempts: ", status.stdout, re.M)
@@ -259,3 +259,38 @@ class TestMirror:
             process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
         process.stderr.close()
+
+
+class TestConnection:
+    def test_the_url_stands_before_or_after_the_command(self, lake: deltasql.Lake) -> None:
+        for arguments in (
+            ["--url", lake.dsn, "tables"],
+            ["tables", "--url", lake.dsn],
+            ["mirror", "status", "--url", lake.dsn],
+        ):
+            result = CliRunner().invoke(cli, arguments, env={"DELTASQL_URL": "postgresql://127.0.0.1:1/none"})
+            assert result.exit_code == 0, result.output
+
+    def test_storage_options(self, lake: deltasql.Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        seen: list[dict[str, str]] = []
+        original = deltasql.lake.lake.Lake.__init__
+
+        def record(self: Any, target: Any, config: Any, storage_options: Any = None, spark: Any = None) -> None:
+            seen.append(dict(storage_options or {}))
+            original(self, target, config, storage_options, spark)
+
+        monkeypatch.setattr(deltasql.lake.lake.Lake, "__init__", record)
+        file = tmp_path / "options.json"
+        file.write_text('{"aws_region": "file", "aws_endpoint": "file"}')
+        env = {"DELTASQL_STORAGE_OPTION_AWS_REGION": "env", "DELTASQL_STORAGE_OPTION_ALLOW_HTTP": "true"}
+        given = ["--url", lake.dsn, "--storage-options-file", str(file)]
+        arguments = ["mirror", "status", "--storage-option", "aws_region=eu=1"]
+        result = CliRunner().invoke(cli, [*given, *arguments], env=env)
+        assert result.exit_code == 0, result.output
+        assert seen == [{"aws_region": "eu=1", "aws_endpoint": "file", "allow_http": "true"}]
+
+    @pytest.mark.parametrize("option", ["no-separator", "=value"])
+    def test_invalid_storage_options(self, lake: deltasql.Lake, option: str) -> None:
+        result = CliRunner().invoke(cli, ["--url", lake.dsn, "tables", "--storage-option", option])
+        assert result.exit_code == 2
+        assert "expected KEY=VALUE" in result.output

@@ -114,6 +114,8 @@ class TestTypes:
             (pa.int32(), "DECIMAL(12, 2)", [Decimal("5.00"), None]),
             (pa.decimal128(5, 1), "DECIMAL(12, 2)", [Decimal("-1234.50"), None]),
             (pa.date32(), "TIMESTAMP_NTZ", [dt.datetime(2024, 2, 29), None]),
+            (pa.int32(), "TINYINT", [-128, None, 127]),
+            (pa.int32(), "SMALLINT", [-32768, None, 32767]),
         ],
         ids=str,
     )

@@ -509,7 +509,7 @@ class TestDeletionVectors:
         again = remove("p.parquet", deletion_vector=vector(1))
         commit(lake, table, Change(again, add("p.parquet", deletion_vector=vector(2))))
         assert paths(table.files()) == ["p.parquet"]
-        assert "v2" in table.files()["deletion_vector"].to_pylist()[0]
+        assert f"{2:020d}" in table.files()["deletion_vector"].to_pylist()[0]
         commit(lake, table, Change(remove("p.parquet", deletion_vector=vector(2))))
         assert paths(table.files()) == []
 
@@ -529,7 +529,7 @@ class TestDeletionVectors:
 
 
 def vector(number: int) -> deltasql.DeletionVector:
-    return deltasql.DeletionVector("u", f"v{number}", 40, number, offset=1)
+    return deltasql.DeletionVector("u", f"{number:020d}", 40, number, offset=1)
 
 
 class TestPartitionColumns:

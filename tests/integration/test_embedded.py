@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
+import pyarrow as pa
 import pytest
 
 import deltasql
@@ -964,3 +965,16 @@ def test_lock_that_another_process_holds_too_long_is_named(root: Path, monkeypat
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(DatabaseUnavailable, match=str(root / "postgres.lock")):
             EmbeddedServer.start(root)
+
+
+def test_a_killed_server_is_started_again_by_the_next_use(root: Path) -> None:
+    with deltasql.connect(f"deltasql://embedded/{root}") as lake:
+        table = lake.create_table("t", "id BIGINT")
+        table.append(pa.table({"id": [1]}))
+        killed = postmaster_pid(root)
+        os.kill(killed, signal.SIGKILL)
+        wait_for(lambda: not postmaster.read(root / "postgres").lingers())
+        table.append(pa.table({"id": [2]}))
+        assert (table.version, postmaster_pid(root) == killed) == (2, False)
+        lake.drop_table("t", purge=True)
+    assert is_stopped(root)

@@ -9,12 +9,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyroaring import BitMap64
 from pyspark.sql import SparkSession
 
 import deltasql
 from deltasql.engines.arrow.read.deletion_vector_read import bitmaps
 from deltasql.engines.spark.dml import rewrite_files
 from deltasql.engines.spark.scan import snapshot_frame
+from deltasql.protocol.deletion_vectors import VectorFile, encode
 from deltasql.storage import Directory
 from tests.ageing import clean
 from tests.golden import changes_by_spark, replay
@@ -233,6 +235,25 @@ def test_an_invalid_vector_location_is_rejected(table: deltasql.Table, lake: del
         with pytest.raises(deltasql.ValidationError, match="deletion vector"), lake.begin() as tx:
             tx.stage(table, [deltasql.Remove(path), add])
     assert table.version == 2
+
+
+def test_a_vector_file_is_checked_when_it_is_staged(table: deltasql.Table, lake: deltasql.Lake) -> None:
+    (path, *_) = table.files()["path"].to_pylist()
+    for deleted, change, problem in (
+        ([99], 0, None),
+        ([100], 0, "deletes row 100, and the file has 100 rows"),
+        ([1, 2], 1, "damaged"),
+        ([1, 2], -1, "damaged"),
+    ):
+        file = VectorFile()
+        vector = file.put(encode(BitMap64(deleted)), len(deleted) + change)
+        (Path(table.location) / file.path).write_bytes(file.content)
+        add = deltasql.Add(path, 100, 0, stats='{"numRecords":100}', deletion_vector=vector)
+        if problem is None:
+            lake.begin().stage(table, [deltasql.Remove(path), add])
+            continue
+        with pytest.raises(deltasql.ValidationError, match=problem):
+            lake.begin().stage(table, [deltasql.Remove(path), add])
 
 
 def test_by_alter_table(make_table: Make, lake: deltasql.Lake) -> None:

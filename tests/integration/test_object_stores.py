@@ -22,6 +22,7 @@ from obstore.exceptions import GenericError
 import deltasql
 from deltasql.delta_log.layout import commit_path
 from deltasql.errors import StorageError
+from deltasql.operations.location_owner import OWNER
 from deltasql.storage import Directory, delete_below, exists_below
 from tests.factories import add
 from tests.processes import run_all
@@ -158,7 +159,7 @@ class TestWithoutConditionalPut:
             for version in (1, 2):
                 assert stage(old, table) == version
             assert old.mirror.validate("t") == []
-            assert paths(Directory(table.location, s3.options())) == [commit_path(v) for v in range(3)]
+            assert paths(Directory(table.location, s3.options())) == [*map(commit_path, range(3)), OWNER]
 
 
 class TestObjects:

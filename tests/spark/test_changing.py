@@ -83,3 +83,18 @@ def test_stream_to(lake: deltasql.Lake, make_table: Make, tmp_path: Path) -> Non
     versions = whole.version, some.version
     run("another checkpoint")  # batch 0 of this checkpoint is already applied
     assert (whole.version, some.version) == versions
+
+
+@pytest.mark.parametrize("partition_by", [[], ["part"]])
+def test_tables_without_rows(lake: deltasql.Lake, make_table: Make, partition_by: list[str]) -> None:
+    table = make_table(schema="id BIGINT, part STRING", partition_by=partition_by)
+    table.update({"id": "id + 1"}, where="part = 'a'")
+    table.delete(where="part = 'a' AND id > 0")
+    assert table.version == 0
+    lake.sql(f"UPDATE {table.name} SET id = 1 WHERE id > 2")
+    lake.sql(f"DELETE FROM {table.name} WHERE part LIKE 'a%'")
+    merge = f"MERGE INTO {table.name} t USING (SELECT 1 AS id, 'x' AS part) s ON t.id = s.id WHEN MATCHED THEN DELETE"
+    lake.sql(merge)
+    assert table.version == 0
+    lake.sql(f"{merge} WHEN NOT MATCHED THEN INSERT (id, part) VALUES (s.id, s.part)")
+    assert table.arrow().to_pylist() == [{"id": 1, "part": "x"}]

@@ -24,11 +24,11 @@ from deltasql.protocol.features import features_of, protocol_for
 from deltasql.protocol.file_paths import check_path
 from deltasql.protocol.schema import schema_string
 from deltasql.protocol.table_changes import Changes, TableState
-from deltasql.protocol.validation import validate
+from deltasql.protocol.validation.commit_rules import validate
 from tests.factories import add, remove
 
 SCHEMA = schema_string("id BIGINT, day DATE, amount DOUBLE")
-DV = DeletionVector("u", "x", 1, 1)
+DV = DeletionVector("u", "0" * 20, 1, 1)
 
 
 def state(partition_by: tuple[str, ...] = (), version: int = 3, protocol: Any = None, **conf: str) -> TableState:
@@ -94,6 +94,13 @@ BAD: list[tuple[str, list[Any], str]] = [
     ("half a surrogate pair", [add("a\ud800.parquet")], "Unicode"),
     ("txn version too large", [Txn("a", 2**70)], "txn version"),
     ("long path", [add("x" * 5000)], "4096"),
+    ("tags of numbers", [add(tags={"a": 1})], "tags must map strings to strings"),
+    ("tags in a list", [add(tags=["a"])], "tags must map"),
+    ("tags of a remove", [remove("a", tags={1: "a"})], "tags must map"),
+    ("clustering provider as a number", [add(clustering_provider=7)], "clustering_provider must be a string"),
+    ("extra as a list", [add(extra=[])], "extra must be a dict"),
+    ("extra with an object", [add(extra={"a": object()})], "extra must hold values of JSON"),
+    ("extra with NUL", [add(extra={"a": "\x00"})], "NUL"),
 ]  # fmt: skip
 
 
@@ -202,6 +209,36 @@ class TestProtocol:
     def test_the_lowest_protocol_is_chosen(self, needed: tuple[str, ...], protocol: Protocol) -> None:
         assert protocol_for(needed) == protocol
         assert set(needed) <= features_of(protocol)
+
+
+VECTORS = protocol_for(["deletionVectors"])
+SIX = "wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L"
+"""Six rows, the last of which is 29, from the specification of Delta."""
+
+
+@pytest.mark.parametrize(
+    ("vector", "records", "problem"),
+    [
+        (DeletionVector("i", SIX, 40, 6), 30, None),
+        (DeletionVector("i", SIX, 40, 6), 29, "deletes row 29, and the file has 29 rows"),
+        (DeletionVector("i", SIX, 40, 5), 100, "cannot be decoded"),
+        (DeletionVector("i", SIX[:-5], 40, 6), 100, "cannot be decoded"),
+        (DeletionVector("i", "äöü", 40, 6), 100, "cannot be decoded"),
+        (DeletionVector("u", "0" * 20, 40, 6), 5, "has 6 rows, and the file only 5"),
+        (DeletionVector("u", "short", 40, 6), 100, "invalid file name"),
+        (DeletionVector("u", "0" * 20, -1, 6), 100, "size_in_bytes"),
+        (DeletionVector("u", "0" * 20, 40, "6"), 100, "cardinality"),
+        (DeletionVector("u", "0" * 20, 40, 6, 2**31), 100, "offset"),
+        (DeletionVector("u", 7, 40, 6, 1), 100, "path_or_inline_dv"),
+    ],
+)
+def test_deletion_vectors(vector: DeletionVector, records: int, problem: str | None) -> None:
+    actions = [remove("a"), add("a", deletion_vector=vector, stats=f'{{"numRecords":{records}}}')]
+    if problem is None:
+        check(*actions, at=state(protocol=VECTORS))
+        return
+    with pytest.raises(ValidationError, match=problem):
+        check(*actions, at=state(protocol=VECTORS))
 
 
 def test_not_an_action() -> None:

@@ -12,7 +12,7 @@ from deltasql.cli.lake_access import open_store
 @click.pass_context
 def init(ctx: click.Context, roles: bool) -> None:
     """Create the deltasql tables in a database."""
-    with open_store(ctx.obj) as store:
+    with open_store(ctx) as store:
         applied = store.migrate()
         click.echo(f"Applied {len(applied)} migrations." if applied else "The database is already set up.")
         if roles:
@@ -24,7 +24,7 @@ def init(ctx: click.Context, roles: bool) -> None:
 @click.pass_context
 def migrate(ctx: click.Context) -> None:
     """Upgrade the deltasql tables of a database to this release."""
-    with open_store(ctx.obj) as store:
+    with open_store(ctx) as store:
         for name in store.migrate():
             click.echo(f"Applied {name}.")
         click.echo("The database is up to date.")

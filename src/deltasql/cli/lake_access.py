@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from deltasql.cli.connection_options import lake_options
+
 if TYPE_CHECKING:
     from deltasql.lake import Lake
     from deltasql.store import Store
@@ -18,23 +20,24 @@ def open_lake(ctx: click.Context) -> Lake:
     """Open the lake of the --url option; it is closed when the command ends."""
     from deltasql.lake import connect
 
-    lake = connect(ctx.obj)
+    given = lake_options(ctx)
+    lake = connect(given.url, storage_options=given.all_options())
     ctx.call_on_close(lake.close)
     return lake
 
 
 @contextmanager
-def open_store(url: str | None) -> Iterator[Store]:
+def open_store(ctx: click.Context) -> Iterator[Store]:
     """Open the store of a lake, whatever the level of its schema."""
-    with _store(url) as store:
+    with _store(lake_options(ctx).url) as store:
         store.open_unchecked()
         yield store
 
 
 @contextmanager
-def open_current_store(url: str | None) -> Iterator[Store]:
+def open_current_store(ctx: click.Context) -> Iterator[Store]:
     """Open the store of a lake as `deltasql.connect` does, without loading the lake."""
-    with _store(url) as store:
+    with _store(lake_options(ctx).url) as store:
         store.open(initialize=True)
         yield store
 
@@ -49,7 +52,7 @@ def _store(url: str | None) -> Iterator[Store]:
     address = parse_lake_url(url)
     server = EmbeddedServer.start(Path(address.path)) if address.path is not None else None
     try:
-        store = Store(server.dsn if server else address.dsn or "", Config(None))
+        store = Store(server.dsn if server else address.dsn or "", Config(None), server)
         try:
             yield store
         finally:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import click
 
 from deltasql.cli.command_group import CommandGroup
+from deltasql.cli.connection_options import connection_options
 from deltasql.cli.database_commands import init, migrate
 from deltasql.cli.lake_access import open_lake
 from deltasql.cli.mirror_commands import mirror
@@ -16,17 +17,12 @@ from deltasql.cli.transaction_commands import tx
 
 
 @click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.option(
-    "--url",
-    envvar="DELTASQL_URL",
-    metavar="URL",
-    help="The lake: postgresql://… or deltasql://… [default: embedded, in ./.deltasql; env: DELTASQL_URL]",
-)
 @click.version_option(package_name="deltasql", prog_name="deltasql")
-@click.pass_context
-def cli(ctx: click.Context, url: str | None) -> None:
+def cli() -> None:
     """Delta Lake tables whose transaction log lives in PostgreSQL."""
-    ctx.obj = url
+
+
+cli.params[:0] = connection_options()
 
 
 @cli.command()

@@ -17,7 +17,7 @@ from deltasql.cli.render import pick, show_fields, show_json, show_rows, size
 @click.pass_context
 def tables(ctx: click.Context, as_json: bool) -> None:
     """List the tables."""
-    with open_current_store(ctx.obj) as store:
+    with open_current_store(ctx) as store:
         rows = [asdict(info) for info in store.tables()]
     short = pick(rows, ("name", "version", "num_files", "committed_at", "location"))
     show_rows(rows if as_json else short, as_json=as_json, empty="No tables yet.")

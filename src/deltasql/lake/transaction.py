@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
+from deltasql.engines.arrow.read.deletion_vector_read import check_vector_files
 from deltasql.engines.arrow.read.scan import scan
 from deltasql.engines.arrow.write.input_rows import is_spark_frame
 from deltasql.errors import MirrorFailure, TableExists, UsageError
@@ -140,7 +141,9 @@ class Transaction:
         txn, lake = self._begun(table)
         state = self._state(table)
         given: Any = list(actions) if isinstance(actions, Iterable) else actions
-        more = self._feed_of(txn, lake, state, Changes.of(given, state.name))
+        changes = Changes.of(given, state.name)
+        check_vector_files(changes, state, lake.storage_options)
+        more = self._feed_of(txn, lake, state, changes)
         txn.stage_on(state, [*given, *more], expected_version, reads=reads)
         self._name(table, state)
 

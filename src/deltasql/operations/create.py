@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 import uuid
 from collections.abc import Collection, Mapping, Sequence
@@ -13,7 +14,7 @@ from deltasql import storage
 from deltasql.addresses import split_name
 from deltasql.config import Config
 from deltasql.engines.arrow.write.input_rows import arrow_rows, is_spark_frame
-from deltasql.errors import TableExists, TableNotFound, UsageError, ValidationError
+from deltasql.errors import StorageError, TableExists, TableNotFound, UsageError, ValidationError
 from deltasql.operations.commit import MultiTableTransaction
 from deltasql.operations.location_owner import OWNER, Owner, claim
 from deltasql.operations.write import TableWriter, WriteOptions, struct_of
@@ -30,6 +31,8 @@ from deltasql.protocol.schema_fit import nullable
 from deltasql.protocol.schema_rules import reject_unchecked_not_null
 from deltasql.protocol.table_changes import NewTable, TableState
 from deltasql.store import Store
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +88,8 @@ class TableCreator:
         return state
 
     def _claim(self, state: TableState) -> None:
-        """Claim the location of a new table, so that no other lake can."""
+        """Claim the location of a new table, so that no other lake can. A store that fails does not prevent the table:
+        its log is in the database."""
         owner = Owner(self._store.identity.current().lake_id, self._database, state.name, state.table_id)
 
         def exists(table_id: str) -> bool:
@@ -95,7 +99,10 @@ class TableCreator:
                 return False
             return True
 
-        claim(state.location, self._options, owner, exists)
+        try:
+            claim(state.location, self._options, owner, exists)
+        except StorageError as error:
+            _log.warning("table %s: its location is not protected from other lakes: %s", state.name, error)
 
     def replace(self, txn: MultiTableTransaction, state: TableState, spec: TableSpec) -> None:
         """Stage another definition of a table, and other rows."""

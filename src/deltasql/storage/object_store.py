@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,29 @@ _HINTS = {
 }
 """Hints for errors whose cause obstore reports only in the details, or not at all."""
 
+INSTANCE_CREDENTIALS = "instance_credentials"
+"""The option that allows requests for credentials to the metadata service of a cloud machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Credentials:
+    """How credentials of a cloud are given, so that its metadata service is not asked."""
+
+    names: frozenset[str]
+    """Options, by their short names."""
+    variables: tuple[str, ...]
+    advice: str
+
+
+_S3 = _Credentials(
+    frozenset({"access_key_id", "skip_signature", "web_identity_token_file", "container_credentials_relative_uri",
+               "container_credentials_full_uri"}),
+    ("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+     "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_SKIP_SIGNATURE"),
+    'aws_access_key_id and aws_secret_access_key, or aws_skip_signature="true" for a public bucket',
+)  # fmt: skip
+_CREDENTIALS = {"s3": _S3, "s3a": _S3}
+
 # Stores in memory live as long as the process, not as long as a Directory.
 _memory: dict[str, MemoryStore] = {}
 
@@ -55,14 +80,29 @@ def open_store(location: str, options: Mapping[str, str], extra_seconds: int = 0
             return LocalStore(local_path(location), mkdir=True)
         if location.startswith("memory://"):
             return _memory.setdefault(location.rstrip("/"), MemoryStore())
+        _require_credentials(location, options)
         client = {_client_key(k): v for k, v in options.items() if _client_key(k) in _CLIENT_KEYS}
-        config: Any = {k: v for k, v in options.items() if _client_key(k) not in _CLIENT_KEYS}
+        config: Any = {k: v for k, v in options.items() if _client_key(k) not in (*_CLIENT_KEYS, INSTANCE_CREDENTIALS)}
         settings: Any = _extended(_CLIENT_DEFAULTS | client, extra_seconds)
         return from_url(location, config=config or None, client_options=settings, retry_config=_RETRY)
     except (BaseError, ValueError, TypeError, OSError) as error:
         # No cause: its text repeats the values of invalid options.
         reason = error_text(error, secret_values(options))
         raise StorageError(f"cannot open the location {location!r}: {reason}") from None
+
+
+def _require_credentials(location: str, options: Mapping[str, str]) -> None:
+    """Raise `StorageError` rather than ask the metadata service of a cloud machine, unless an option asks for that."""
+    known = _CREDENTIALS.get(location.partition("://")[0])
+    given = {_client_key(key): str(value).lower() for key, value in options.items()}
+    if known is None or given.get(INSTANCE_CREDENTIALS) == "true" or known.names & given.keys():
+        return
+    if any(os.environ.get(name) for name in known.variables):
+        return
+    raise StorageError(
+        f"cannot open the location {location!r}: no credentials are given: set the storage options {known.advice}, or "
+        f'{INSTANCE_CREDENTIALS}="true" to use those of the machine'
+    )
 
 
 def _extended(settings: dict[str, Any], seconds: int) -> dict[str, Any]:
@@ -76,7 +116,8 @@ def _extended(settings: dict[str, Any], seconds: int) -> dict[str, Any]:
 
 def store_options(options: Mapping[str, str]) -> dict[str, str]:
     """Return the options that concern the store and not the HTTP client, by their short names."""
-    return {name: str(value) for key, value in options.items() if (name := _client_key(key)) not in _CLIENT_KEYS}
+    names = {key: _client_key(key) for key in options}
+    return {name: str(options[key]) for key, name in names.items() if name not in (*_CLIENT_KEYS, INSTANCE_CREDENTIALS)}
 
 
 def _client_key(key: str) -> str:

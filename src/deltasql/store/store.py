@@ -16,7 +16,7 @@ from deltasql.addresses import split_name
 from deltasql.config import Config
 from deltasql.errors import DeltaSqlError, MirrorFailure, TableNotFound, ValidationError, closest_name
 from deltasql.protocol.table_changes import Head, LoggedCommit, TableCommit, TableContents, TableState
-from deltasql.protocol.validation import validate
+from deltasql.protocol.validation.commit_rules import validate
 from deltasql.store import migrations
 from deltasql.store.action_rows import metadata_of, protocol_of
 from deltasql.store.database import Database, Row

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from deltasql.errors import StorageError
+from deltasql.errors import StorageError, ValidationError
 from deltasql.protocol.actions import DeletionVector
 from deltasql.protocol.deletion_vectors import (
     Numbers,
@@ -25,7 +25,8 @@ from deltasql.protocol.deletion_vectors import (
     span_of,
     unframed,
 )
-from deltasql.protocol.table_changes import Snapshot
+from deltasql.protocol.table_changes import Changes, Snapshot, TableState
+from deltasql.protocol.validation.staged_values import check_rows, check_vectors
 from deltasql.storage import Directory, is_local
 
 _THREADS = 16
@@ -59,6 +60,26 @@ def bitmaps(directory: Directory, vectors: Sequence[DeletionVector], table: str)
     for part in parts:
         deleted |= part
     return [deleted[index] for index in range(len(vectors))]
+
+
+def check_vector_files(changes: Changes, state: TableState, options: Mapping[str, str]) -> None:
+    """Raise for deletion vectors in files that are damaged or have rows which their data files do not have.
+
+    A file that does not exist is left to the caller, as data files are.
+    """
+    if all(vector is None for vector in changes.of_adds("deletion_vector")):
+        return
+    check_vectors(changes, state)
+    directory = Directory(state.location, options)
+    for add in changes.adds:
+        path = None if add.deletion_vector is None else file_of(add.deletion_vector, state.location, state.name)
+        if add.deletion_vector is None or path is None or directory.size(path) is None:
+            continue
+        try:
+            (rows,) = bitmaps(directory, [add.deletion_vector], state.name)
+        except StorageError as error:
+            raise ValidationError(str(error), table=state.name, value=add.path) from error
+        check_rows(add, rows, state.name)
 
 
 def _read_spans(directory: Directory, path: str, spans: Sequence[tuple[int, int]], table: str) -> list[bytes]:

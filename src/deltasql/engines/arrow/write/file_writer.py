@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import TracebackType
@@ -142,12 +142,19 @@ class TableFiles:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is None:
-            for values in list(self._open):
-                self._finish(values)
+            try:
+                for values in list(self._open):
+                    self._finish(values)
+            except BaseException as problem:
+                self._abandon(type(problem), problem, problem.__traceback__)
+                raise
         else:
-            for file in self._open.values():
-                file.abandon(kind, error, trace)
-            self._delete_all()
+            self._abandon(kind, error, trace)
+
+    def _abandon(self, *error: Any) -> None:
+        for file in self._open.values():
+            file.abandon(*error)
+        self._delete_all()
 
     def _delete_all(self) -> None:
         """Delete every file that this writer created. A failed Spark task returns no files, so the driver cannot."""
@@ -252,7 +259,8 @@ class _OpenFile:
         table = pa.Table.from_batches(self._batches, self.layout.schema)
         for path in self.layout.floats:
             self.floats.setdefault(path, FloatBounds()).update(_column(table, path))
-        self._open().write_table(table, row_group_size=_GROUP_ROWS)
+        with self._translated_errors():
+            self._open().write_table(table, row_group_size=_GROUP_ROWS)
         self._batches, self._rows, self.buffered = [], 0, 0
 
     def _open(self) -> Any:
@@ -272,13 +280,24 @@ class _OpenFile:
     def finish(self) -> tuple[pq.FileMetaData, int]:
         """Close the file durably, and return its footer and its size."""
         self.flush()
-        self._writer.close()
-        size = self._sink.tell()
-        self._stack.close()
+        with self._translated_errors():
+            self._writer.close()
+            size = self._sink.tell()
+            self._stack.close()
         return self._footer[0], size
 
     def abandon(self, *error: Any) -> None:
-        self._stack.__exit__(*error)
+        if self._writer is not None:
+            self._writer.is_open = False  # else it writes the footer when it is collected
+        with suppress(OSError):  # a full disk fails once more when its file is closed
+            self._stack.__exit__(*error)
+
+    @contextmanager
+    def _translated_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StorageError(f"{self.directory.location}: cannot write {self.path}: {error}") from error
 
 
 def _column(table: pa.Table, path: Path) -> pa.ChunkedArray:

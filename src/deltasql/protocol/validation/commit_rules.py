@@ -18,7 +18,6 @@ import pyarrow as pa
 from deltasql.errors import UnsupportedFeature, ValidationError
 from deltasql.expressions.partition_bounds import partition_bounds
 from deltasql.protocol.actions import CHANGE_COLUMNS, Add, Cdc, Metadata, Remove
-from deltasql.protocol.deletion_vectors import check_confined
 from deltasql.protocol.features import (
     check_change,
     check_protocol,
@@ -30,6 +29,7 @@ from deltasql.protocol.properties import CHANGE_DATA_FEED, IN_COMMIT_TIMESTAMPS
 from deltasql.protocol.schema import arrow_schema, primitive_name
 from deltasql.protocol.schema_rules import validate_schema
 from deltasql.protocol.table_changes import Changes, TableState, misfit
+from deltasql.protocol.validation.staged_values import check_labels, check_vectors
 
 _FAR_DATE = re.compile(r"[+-]\d{4,}-\d\d-\d\d")
 _MAX_INT64 = 2**63 - 1
@@ -163,9 +163,10 @@ def _check_files(changes: Changes, state: TableState) -> None:
         if files:
             _check_partition_values(files, values, metadata, state.name)
     _check_texts(changes, state.name)
+    check_labels(changes, state.name)
+    _check_vectors(changes, state)
     _check_pairs(changes, state.name)
     _check_append_only(changes, metadata, state.name)
-    _check_vectors(changes, state)
 
 
 def _check_paths(changes: Changes, table: str) -> None:
@@ -341,8 +342,7 @@ def _check_vectors(changes: Changes, state: TableState) -> None:
     vectors = [vector for vector in changes.of_adds("deletion_vector") if vector is not None]
     if vectors:
         _require("deletionVectors", "a deletion vector", changes, state)
-    for vector in vectors:
-        check_confined(vector, state.location, state.name)
+        check_vectors(changes, state)
 
 
 def _check_domains(changes: Changes, state: TableState) -> None:

@@ -1,0 +1,1 @@
+"""The rules that a commit must keep, checked before any lock."""
