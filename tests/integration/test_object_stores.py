@@ -410,3 +410,26 @@ class TestFiles:
     def test_missing_file(self, place: Place) -> None:
         with pytest.raises(StorageError, match="cannot read nothing"), Directory(*place).reading("nothing"):
             pass
+
+
+class TestCredentials:
+    @pytest.fixture(autouse=True)
+    def _no_credentials(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in [name for name in os.environ if name.startswith("AWS_")]:
+            monkeypatch.delenv(name)
+
+    def test_the_metadata_service_is_not_asked(self) -> None:
+        began = time.monotonic()
+        with pytest.raises(StorageError, match=r"no credentials are given: .*instance_credentials=\"true\""):
+            Directory("s3://bucket/t", {"aws_region": "eu-west-1"})
+        assert time.monotonic() - began < 5
+
+    @pytest.mark.parametrize(
+        "options", [{"aws_access_key_id": "a"}, {"skip_signature": "true"}, {"instance_credentials": "true"}]
+    )
+    def test_options_that_say_where_credentials_come_from(self, options: dict[str, str]) -> None:
+        Directory("s3://bucket/t", options | {"aws_secret_access_key": "b"})
+
+    def test_variables(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", "/token")
+        Directory("s3://bucket/t", {})

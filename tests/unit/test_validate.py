@@ -20,7 +20,7 @@ from deltasql import (
     UsageError,
     ValidationError,
 )
-from deltasql.protocol.features import features_of, protocol_for
+from deltasql.protocol.features import features_of, grown, protocol_for
 from deltasql.protocol.file_paths import check_path
 from deltasql.protocol.schema import schema_string
 from deltasql.protocol.table_changes import Changes, TableState
@@ -244,3 +244,15 @@ def test_deletion_vectors(vector: DeletionVector, records: int, problem: str | N
 def test_not_an_action() -> None:
     with pytest.raises(UsageError, match="action 1 is a dict"):
         Changes.of([add(), {"add": {}}], "shop.orders")
+
+
+def test_clustering_alone_is_rejected() -> None:
+    with pytest.raises(UnsupportedFeature, match="does not cluster tables yet"):
+        grown(None, ["clustering"], "shop.orders")
+    known = protocol_for(["clustering", "domainMetadata"])
+    assert grown(known, ["clustering"], "shop.orders") is None, "a table of another writer may have it"
+
+
+def test_preview_features_are_named_as_such() -> None:
+    with pytest.raises(UnsupportedFeature, match=r"variantShredding-preview \(a preview feature\)"):
+        grown(None, ["variantShredding-preview"], "shop.orders")

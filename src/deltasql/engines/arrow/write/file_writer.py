@@ -297,6 +297,7 @@ class _OpenFile:
         try:
             yield
         except OSError as error:
+            self.abandon(type(error), error, error.__traceback__)
             raise StorageError(f"{self.directory.location}: cannot write {self.path}: {error}") from error
 
 
