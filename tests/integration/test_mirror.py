@@ -526,7 +526,7 @@ class TestForeignLogs:
         place = tmp_path / "taken"
         write_deltalake(place, pa.table({"id": [1]}))
         with pytest.raises(
-            deltasql.TableExists, match="already holds a Delta log, .*: choose another location for the new table$"
+            deltasql.TableExists, match=r"already holds a Delta log, .*: choose another location for the new table$"
         ):
             make_table(location=str(place))
         table = make_table(location=str(tmp_path / "own"))
