@@ -128,11 +128,12 @@ def _parameters(query: str) -> dict[str, str]:
 # --- passwords
 
 # Patterns, not libpq's parser: a string that libpq rejects must not show its password either.
+_SECRETS = ("password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key")
 _IS_URL = re.compile(r"\s*[\w+.-]+://")
-_URL_PASSWORD = re.compile(r"(://[^:/?#@]*):.*@", re.DOTALL)
-_QUERY_PASSWORD = re.compile(r"([?&](?:ssl)?password=)[^&#]*", re.IGNORECASE)
-_KEYWORD_PASSWORD = re.compile(
-    r"\b((?:ssl)?password\s*=\s*)(?:'(?:[^'\\]|\\.?)*(?:'|$)|(?:[^\s\\]|\\.?)*)", re.IGNORECASE | re.DOTALL
+_URL_PASSWORD = re.compile(r"(://[^:@]*):.*@", re.DOTALL)
+_QUERY_PARAMETER = re.compile(r"([?&])([^=&]*)=([^&]*)")
+_KEYWORD_SECRET = re.compile(
+    rf"\b((?:{'|'.join(_SECRETS)})\s*=\s*)(?:'(?:[^'\\]|\\.?)*(?:'|$)|(?:[^\s\\]|\\.?)*)", re.IGNORECASE | re.DOTALL
 )
 
 
@@ -143,11 +144,22 @@ def describe(dsn: str) -> str:
     return f"{parts.get('host') or 'localhost'}{port}/{parts.get('dbname') or ''}"
 
 
+def without_secrets(dsn: str) -> str:
+    """Return a connection string without its passwords; libpq then looks for one in its own places (PGPASSFILE)."""
+    return make_conninfo(**{key: str(value) for key, value in conninfo_to_dict(dsn).items() if key not in _SECRETS})
+
+
 def redact(dsn: str) -> str:
-    """Return a connection string with every password replaced by ***."""
+    """Return a connection string with every password and other secret replaced by ***."""
     if _IS_URL.match(dsn):
-        return _QUERY_PASSWORD.sub(r"\1***", _URL_PASSWORD.sub(r"\1:***@", dsn))
-    return _KEYWORD_PASSWORD.sub(r"\1***", dsn)
+        return _QUERY_PARAMETER.sub(_redacted_parameter, _URL_PASSWORD.sub(r"\1:***@", dsn))
+    return _KEYWORD_SECRET.sub(r"\1***", dsn)
+
+
+def _redacted_parameter(found: re.Match[str]) -> str:
+    """Return a parameter of a URL; libpq decodes its name, so `pass%77ord` is a password too."""
+    is_secret = unquote(found[2]).lower().strip() in _SECRETS
+    return f"{found[1]}{found[2]}={'***' if is_secret else found[3]}"
 
 
 # --- names

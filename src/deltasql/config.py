@@ -91,7 +91,7 @@ def optional_text(value: Any) -> str:
 
 def web_address(value: Any) -> str:
     """Parse an http or https URL, or an empty text."""
-    if value and not re.match("https?://[^/]", str(value), re.IGNORECASE):
+    if value and not re.fullmatch(r"https?://[^/\s\x00-\x1f\x7f][^\s\x00-\x1f\x7f]*", str(value), re.IGNORECASE):
         raise ValueError("a URL that begins with http:// or https://")
     return optional_text(value)
 
@@ -155,6 +155,10 @@ KEYS: Mapping[str, Key] = {
     "mirror.alert_webhook": Key("", web_address, "URL that receives an alert when a version cannot be published"),
     "mirror.parallel_tables": Key(5, count, "maximum number of tables published in parallel"),
     "mirror.reconcile_concurrency": Key(10, count, "maximum number of parallel tasks of the reconciler"),
+    "sql.allow_files": Key("off", switch, "allow SQL statements to read files: FROM parquet.`/data/x`: on or off"),
+    "storage.allowed_roots": Key(
+        "", optional_text, "comma-separated directories and URLs; if set, LOCATION and COPY work only below them"
+    ),
     "transaction.max_tables": Key(10, count, "maximum number of tables in one transaction"),
     "transaction.max_files_per_table": Key(
         1000, count, "maximum number of files per table in a multi-table transaction"
@@ -177,6 +181,14 @@ KEYS: Mapping[str, Key] = {
 
 
 _SECRET = {"mirror.alert_webhook"}
+_ONLY_OF_LAKES = {
+    "lake.location",
+    "mirror.alert_webhook",
+    "postgres.schema",
+    "sql.allow_files",
+    "storage.allowed_roots",
+}
+"""Keys that a property of a table cannot set."""
 """Keys whose values may contain a secret and are not shown in errors."""
 
 
@@ -215,6 +227,12 @@ class Config:
         own = {k.removeprefix(PROPERTY_PREFIX): v for k, v in properties.items() if k.startswith(PROPERTY_PREFIX)}
         if not own:
             return self
+        for name in own.keys() & _ONLY_OF_LAKES:
+            raise UsageError(
+                f"{PROPERTY_PREFIX}{name} is not a property of tables, because their authors must not decide it: set "
+                f"{name} in the configuration",
+                value=PROPERTY_PREFIX + name,
+            )
         merged = Config({}, {})
         merged._values = dict(self._values)
         for name, value in own.items():

@@ -294,3 +294,16 @@ class TestConnection:
         result = CliRunner().invoke(cli, ["--url", lake.dsn, "tables", "--storage-option", option])
         assert result.exit_code == 2
         assert "expected KEY=VALUE" in result.output
+
+
+def test_names_and_messages_cannot_control_the_terminal(
+    lake: deltasql.Lake, make_table: Make, run: Callable[..., Any]
+) -> None:
+    table = make_table(schema="id BIGINT")
+    with lake.begin(author="\x1b[2Jme", message="a\u202eb") as tx:
+        tx.write(table.name, pa.table({"id": [1]}))
+    for output in (run("history", table.name), run("history", table.name, "--json")):
+        assert "\x1b" not in output
+        assert "\u202e" not in output
+    assert "\\x1b[2Jme" in run("history", table.name)
+    assert json.loads(run("history", table.name, "--json"))[0]["committer"] == "\x1b[2Jme"

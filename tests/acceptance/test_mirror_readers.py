@@ -142,7 +142,7 @@ def test_files_skipped_by_the_partition_values_of_a_checkpoint(
     assert sorted(duckdb_where(Path(table.location), where)["id"].to_pylist()) == expected
 
 
-@pytest.mark.parametrize("as_struct", ["true", "false"])
+@pytest.mark.parametrize("as_struct", ["true", pytest.param("false", marks=pytest.mark.long)])
 def test_spark_skips_files_by_the_statistics_of_a_checkpoint(
     lake: deltasql.Lake, as_struct: str, published: Callable[..., deltasql.Table], spark_session: SparkSession
 ) -> None:

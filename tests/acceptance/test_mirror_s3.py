@@ -105,7 +105,10 @@ def test_purge(lake: deltasql.Lake, s3: S3Server) -> None:
     tables = [lake.create_table(f"purge.{name}", "id BIGINT", location=f"{location}/{name}/") for name in ("a", "ab")]
     assert [t.location for t in tables] == [f"{location}/a", f"{location}/ab"]
     lake.drop_table("purge.a", purge=True)
-    assert [e.path for e in Directory(location, s3.options()).list()] == [f"ab/{commit_path(0)}"]
+    assert [e.path for e in Directory(location, s3.options()).list()] == [
+        f"ab/{commit_path(0)}",
+        "ab/_deltasql_owner.json",
+    ]
 
 
 def test_two_tables_of_one_commit(lake: deltasql.Lake, table: deltasql.Table, s3: S3Server, namespace: str) -> None:

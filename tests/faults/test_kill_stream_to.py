@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 import deltasql
@@ -17,6 +18,8 @@ from tests.local_spark import process_environment
 PROGRAM = """
 import os, signal, sys
 from pyspark.sql import SparkSession
+import pytest
+
 import deltasql
 from deltasql.operations.commit import MultiTableTransaction
 from deltasql.operations.write import TableWriter
@@ -63,6 +66,7 @@ with deltasql.connect(dsn, spark=spark) as lake:
 """
 
 
+@pytest.mark.long
 def test_killed_at_each_step(lake: deltasql.Lake, namespace: str, tmp_path: Path, spark_session: SparkSession) -> None:
     whole = lake.create_table(f"{namespace}.all", "id BIGINT")
     tens = lake.create_table(f"{namespace}.tens", "id BIGINT")

@@ -48,7 +48,7 @@ def checkpoints(table: deltasql.Table) -> list[int]:
 
 
 def test_processes_that_append_once_write_checkpoints(table: deltasql.Table) -> None:
-    for number in range(1, rounds(6, 24) + 1):
+    for number in range(1, rounds(4, 24) + 1):
         ended = append(table)
         assert (ended.returncode, ended.stderr) == (0, "")
         assert checkpoints(table) == list(range(3, number + 1, 3))

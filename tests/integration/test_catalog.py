@@ -185,8 +185,21 @@ class TestDrop:
             file = tmp_path / "t" / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(b"x")
-        lake.drop_table(table.name, purge=True)
-        assert not [p for p in (tmp_path / "t").rglob("*") if p.is_file()]
+        table.append(pa.table({"id": [1]}))
+        table.overwrite(pa.table({"id": [2]}))
+        planned = lake.drop_table(table.name, purge=True, dry_run=True)
+        assert planned.kept == ("a", "deep/b")
+        assert table.version == 2
+        assert lake.drop_table(table.name, purge=True) == planned
+        assert sorted(p.name for p in (tmp_path / "t").rglob("*") if p.is_file()) == ["a", "b"]
+        assert not (tmp_path / "t" / "_delta_log").exists()
+
+    @pytest.mark.parametrize(
+        "location", ["/", str(Path.home()), str(Path.home().parent), "s3://bucket", "s3://bucket/"]
+    )
+    def test_a_location_is_not_a_root(self, make_table: Make, location: str) -> None:
+        with pytest.raises(deltasql.UsageError, match="is a root, a home or a whole bucket"):
+            make_table(location=location)
 
     def test_the_name_is_free_again_and_the_directory_is_not_shared(
         self, lake: deltasql.Lake, make_table: Make

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import deltasql
+from deltasql.operations.location_owner import OWNER
 from tests.readers import assert_same_rows
 from tests.sample_columns import NESTED, PRIMITIVES, table_of
 
@@ -50,7 +51,8 @@ def read(table: deltasql.Table, **options: Any) -> list[dict[str, Any]]:
 
 
 def data_files(table: deltasql.Table) -> list[Path]:
-    return [p for p in Path(table.location).rglob("*") if p.is_file() and "_delta_log" not in p.parts]
+    files = [p for p in Path(table.location).rglob("*") if p.is_file() and "_delta_log" not in p.parts]
+    return [p for p in files if p.name != OWNER]
 
 
 class TestRows:

@@ -15,6 +15,7 @@ from deltasql.addresses import (
     parse_table_uri,
     redact,
     split_name,
+    without_secrets,
 )
 from deltasql.errors import ValidationError
 from deltasql.protocol.file_paths import encode_path, hive_values
@@ -127,10 +128,23 @@ def test_a_target_does_not_show_its_dsn() -> None:
         ("password=a'b host=h", "password=*** host=h"),
         ("host=h password='left open", "host=h password=***"),
         ("host=h PASSWORD=x://y", "host=h PASSWORD=***"),
+        ("postgresql://us#er:p@h/db", "postgresql://us#er:***@h/db"),
+        ("postgresql://us?er:p/w@h/db", "postgresql://us?er:***@h/db"),
+        ("postgresql://u@h/db?pass%77ord=secret&a=b", "postgresql://u@h/db?pass%77ord=***&a=b"),
+        ("postgresql://u@h/db?oauth_client_secret=s#x", "postgresql://u@h/db?oauth_client_secret=***"),
+        ("postgresql://u@h/db?scram_client_key=s", "postgresql://u@h/db?scram_client_key=***"),
+        ("host=h oauth_client_secret='a b' scram_server_key=c", "host=h oauth_client_secret=*** scram_server_key=***"),
     ],
 )
 def test_redact(dsn: str, shown: str) -> None:
     assert redact(dsn) == shown
+
+
+def test_a_connection_string_without_secrets() -> None:
+    dsn = "postgresql://u:p@h:5/db?sslpassword=q&sslmode=require"
+    assert conninfo_to_dict(without_secrets(dsn)) == {
+        "user": "u", "host": "h", "port": "5", "dbname": "db", "sslmode": "require",
+    }  # fmt: skip
 
 
 _word = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12)

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from deltasql.cli.connection_options import connection_options
+from deltasql.cli.render import visible
 from deltasql.errors import DeltaSqlError
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print all fields as JSON.")
@@ -26,4 +27,4 @@ class CommandGroup(click.Group):
         try:
             return super().invoke(ctx)
         except DeltaSqlError as error:
-            raise click.ClickException(str(error)) from error
+            raise click.ClickException("\n".join(map(visible, str(error).split("\n")))) from error

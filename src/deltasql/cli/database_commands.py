@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from deltasql.cli.connection_options import lake_options
 from deltasql.cli.lake_access import open_store
 
 
@@ -12,7 +13,7 @@ from deltasql.cli.lake_access import open_store
 @click.pass_context
 def init(ctx: click.Context, roles: bool) -> None:
     """Create the deltasql tables in a database."""
-    with open_store(ctx) as store:
+    with open_store(lake_options(ctx).url) as store:
         applied = store.migrate()
         click.echo(f"Applied {len(applied)} migrations." if applied else "The database is already set up.")
         if roles:
@@ -24,7 +25,7 @@ def init(ctx: click.Context, roles: bool) -> None:
 @click.pass_context
 def migrate(ctx: click.Context) -> None:
     """Upgrade the deltasql tables of a database to this release."""
-    with open_store(ctx) as store:
+    with open_store(lake_options(ctx).url) as store:
         for name in store.migrate():
             click.echo(f"Applied {name}.")
         click.echo("The database is up to date.")

@@ -27,17 +27,17 @@ def open_lake(ctx: click.Context) -> Lake:
 
 
 @contextmanager
-def open_store(ctx: click.Context) -> Iterator[Store]:
+def open_store(url: str | None) -> Iterator[Store]:
     """Open the store of a lake, whatever the level of its schema."""
-    with _store(lake_options(ctx).url) as store:
+    with _store(url) as store:
         store.open_unchecked()
         yield store
 
 
 @contextmanager
-def open_current_store(ctx: click.Context) -> Iterator[Store]:
+def open_current_store(url: str | None) -> Iterator[Store]:
     """Open the store of a lake as `deltasql.connect` does, without loading the lake."""
-    with _store(lake_options(ctx).url) as store:
+    with _store(url) as store:
         store.open(initialize=True)
         yield store
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+# C1 controls, marks of direction, and line separators; JSON escapes the other controls itself.
+_INVISIBLE = re.compile("[\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+_CONTROL = re.compile("[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _KIB = 1024
 
@@ -34,7 +38,16 @@ def show_rows(rows: Sequence[Mapping[str, Any]], *, as_json: bool, empty: str) -
 
 def show_json(value: Any) -> None:
     """Print a value as JSON."""
-    click.echo(json.dumps(value, default=_plain, indent=2, ensure_ascii=False))
+    text = json.dumps(value, default=_plain, indent=2, ensure_ascii=False)
+    click.echo(_INVISIBLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
+
+
+def visible(text: str) -> str:
+    """Return a text whose control characters and marks of direction are shown as escapes.
+
+    Names, authors and messages come from anyone; they must not move the cursor or reorder what a terminal shows.
+    """
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def show_fields(fields: Mapping[str, Any]) -> None:
@@ -52,7 +65,7 @@ def show_fields(fields: Mapping[str, Any]) -> None:
 def show_paragraphs(texts: Mapping[str, str]) -> None:
     """Print one paragraph per name, for texts that are too long for a table."""
     for name, text in texts.items():
-        _console().print(f"{name}: {text}\n")
+        _console().print(f"{visible(name)}: {visible(text)}\n")
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
@@ -79,7 +92,8 @@ def _text(value: Any) -> str:
         return "-"
     if isinstance(value, datetime):
         return value.isoformat(sep=" ", timespec="milliseconds")
-    return json.dumps(value, default=_plain, ensure_ascii=False) if isinstance(value, Mapping | list) else str(value)
+    is_nested = isinstance(value, Mapping | list)
+    return visible(json.dumps(value, default=_plain, ensure_ascii=False) if is_nested else str(value))
 
 
 def _plain(value: Any) -> Any:

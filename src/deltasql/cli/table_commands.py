@@ -8,6 +8,7 @@ from dataclasses import asdict
 import click
 
 from deltasql.cli.command_group import json_option
+from deltasql.cli.connection_options import lake_options
 from deltasql.cli.lake_access import open_current_store, open_lake
 from deltasql.cli.render import pick, show_fields, show_json, show_rows, size
 
@@ -17,7 +18,7 @@ from deltasql.cli.render import pick, show_fields, show_json, show_rows, size
 @click.pass_context
 def tables(ctx: click.Context, as_json: bool) -> None:
     """List the tables."""
-    with open_current_store(ctx) as store:
+    with open_current_store(lake_options(ctx).url) as store:
         rows = [asdict(info) for info in store.tables()]
     short = pick(rows, ("name", "version", "num_files", "committed_at", "location"))
     show_rows(rows if as_json else short, as_json=as_json, empty="No tables yet.")

@@ -28,7 +28,7 @@ def decode_hint(data: bytes | None) -> int | None:
         given = fields.get("checksum")
         if fields.keys() & _OTHER_CHECKPOINT_KINDS:
             return None
-    except (msgspec.DecodeError, KeyError, TypeError, AttributeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError):
         return None
     if type(version) is not int or (given is not None and given != checksum(fields)):
         return None

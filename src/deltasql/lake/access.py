@@ -31,7 +31,7 @@ class LakeAccess(Protocol):
     def frame_of(self, snapshot: Snapshot, where: str | None = None) -> DataFrame:
         """Return the rows of a snapshot as a Spark DataFrame."""
 
-    def statement_session(self, txn: MultiTableTransaction, drop: Callable[[str], None] | None) -> TransactionSession:
+    def statement_session(self, txn: MultiTableTransaction, drop: Callable[[str], object] | None) -> TransactionSession:
         """Return the context in which SQL statements find tables."""
 
     @property

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from deltasql import storage
 from deltasql.addresses import Address, describe, parse_lake_url, parse_table_uri, redact
 from deltasql.config import Config
 from deltasql.embedded import EmbeddedServer
@@ -29,7 +28,7 @@ from deltasql.operations.change_builders import SourceFrames
 from deltasql.operations.commit import MultiTableTransaction
 from deltasql.operations.create import TableCreator, TableSpec
 from deltasql.operations.dml import RowChanger
-from deltasql.operations.location_owner import owner_of, release
+from deltasql.operations.drop import PurgedFiles, TableDropper
 from deltasql.operations.optimize import Compactor
 from deltasql.operations.overwrite import metadata_of
 from deltasql.operations.retry import retry_on_conflict
@@ -104,6 +103,7 @@ class Lake:
         self._creator = TableCreator(
             self.store, self.writer, config, self.storage_options, root=root, database=described
         )
+        self._dropper = TableDropper(self.store, self.mirror, self.storage_options)
         self.changer = RowChanger(self.writer, self.storage_options, lambda: self.spark)
         self.compactor = Compactor(self.writer, self.storage_options, lambda: self.spark)
         try:
@@ -139,7 +139,7 @@ class Lake:
         """The Spark session: the given one, else the active one, else a local one that is created now."""
         return self._spark.get()
 
-    def statement_session(self, txn: MultiTableTransaction, drop: Callable[[str], None] | None) -> TransactionSession:
+    def statement_session(self, txn: MultiTableTransaction, drop: Callable[[str], object] | None) -> TransactionSession:
         """Return the context in which SQL statements of a transaction find tables."""
         from deltasql.sql.statement_session import TransactionSession
 
@@ -258,40 +258,25 @@ class Lake:
         """
         return self.store.tables()
 
-    def drop_table(self, name: str, *, purge: bool = False) -> None:
+    def drop_table(self, name: str, *, purge: bool = False, dry_run: bool = False) -> PurgedFiles | None:
         """Remove a table from the lake.
 
         Args:
             name: A name, an id or a deltasql:// URI.
-            purge: Also delete everything at the table's location. By default all files stay.
+            purge: Also delete the table's files: those that its log names, the log, and what its writers left. Other
+                files at the location are kept. By default all files stay.
+            dry_run: With `purge`: drop and delete nothing, and return what would be deleted and kept.
+
+        Returns:
+            With `purge`, the files that were deleted and those that were kept.
 
         Raises:
             TableNotFound: There is no such table.
+            UsageError: The location belongs to another lake, or this database is a copy.
         """
-        state = self.store.state(self.local_name(name))
-        if not purge:
-            with self.mirror.finishing(state.table_key):
-                self.store.drop_table(state)
-            release(state.location, self.storage_options, state.table_id)
-            return
-        self._reject_foreign_location(state)
-        self.mirror.settle()
-        with self.store.outbox.dropping(state.table_key):
-            self.store.drop_table(state)
-            storage.delete_below(state.location, self.storage_options)
-            self.store.forget_writes(state)
-
-    def _reject_foreign_location(self, state: TableState) -> None:
-        """Raise `UsageError` before files are deleted that another lake may own."""
-        identity = self.store.identity.current()
-        owner = owner_of(state.location, self.storage_options)
-        problem = identity.problem
-        if owner is not None and owner.lake_id != identity.lake_id:
-            problem = (
-                f"{state.location} belongs to table {owner.table} of another lake, {owner.lake_id} ({owner.database})"
-            )
-        if problem is not None:
-            raise UsageError(f"table {state.name} was not dropped: {problem}", table=state.name, value=state.location)
+        if dry_run and not purge:
+            raise UsageError("dry_run needs purge=True: without purge no files are deleted")
+        return self._dropper.drop(self.store.state(self.local_name(name)), purge=purge, dry_run=dry_run)
 
     def sql(
         self, text: str, params: Sequence[Any] | Mapping[str, Any] | None = None, *, dialect: str = "postgres"

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from deltasql.addresses import without_secrets
 from deltasql.errors import UsageError
 from deltasql.lake import Lake, connect
 from deltasql.lake.transaction import Transaction
@@ -47,12 +48,12 @@ def stream_to(
 
 
 class _Feed:
-    """Writes batches. It can be pickled; another process opens the lake again."""
+    """Writes batches. It can be pickled, without passwords; another process opens the lake again."""
 
     def __init__(self, lake: Lake, query_name: str, tables: Mapping[str, Rows | None] | Work) -> None:
         self._lake: Lake | None = lake
         self._address: dict[str, Any] = {
-            "url": lake.dsn,
+            "url": without_secrets(lake.dsn),
             "config": lake.config_values(),
             "storage_options": lake.storage_options,
         }

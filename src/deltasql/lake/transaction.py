@@ -300,7 +300,7 @@ class Transaction:
         result = self.run(parse(text, params, dialect))
         return result.metrics if result.frame is None else result.frame
 
-    def run(self, parsed: Parsed, drop: Callable[[str], None] | None = None) -> Result:
+    def run(self, parsed: Parsed, drop: Callable[[str], object] | None = None) -> Result:
         """Run a parsed statement; `drop` removes tables from the lake at once."""
         from deltasql.sql.runner import Runner
 

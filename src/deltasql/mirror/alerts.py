@@ -40,6 +40,12 @@ def _post(webhook: str, table: MirroredTable, failure: MirrorFailure) -> None:
     import urllib.request
     from http.client import HTTPException
 
+    class _NoRedirects(urllib.request.HTTPRedirectHandler):
+        """Follows no redirect: the alert goes to the configured host, and to no other."""
+
+        def redirect_request(self, *_: object) -> None:
+            return None
+
     event = {
         "event": "mirror_conflict" if isinstance(failure, MirrorConflict) else "mirror_failed",
         "table": table.name,
@@ -50,7 +56,7 @@ def _post(webhook: str, table: MirroredTable, failure: MirrorFailure) -> None:
     headers = {"content-type": "application/json"}
     try:
         request = urllib.request.Request(webhook, msgspec.json.encode(event), headers)  # noqa: S310 - it is http(s)
-        with urllib.request.urlopen(request, timeout=_SECONDS):  # noqa: S310
+        with urllib.request.build_opener(_NoRedirects).open(request, timeout=_SECONDS):
             pass
     except (OSError, HTTPException, ValueError) as error:
         _log.warning("table %s: the alert could not be posted to the webhook: %s", table.name, error)

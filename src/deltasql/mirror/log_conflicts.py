@@ -82,9 +82,9 @@ def _fault(directory: Directory, sizes: Mapping[int, int], commit: LoggedCommit)
 
 
 def is_truncated(data: bytes, expected: bytes) -> bool:
-    """Return whether a file is the beginning of the expected bytes. Such a file is an interrupted write of deltasql:
-    the first line names our transaction, and less than a line is no commit of any writer."""
-    return expected.startswith(data)
+    """Return whether a file is the beginning of the expected bytes and ends in the middle of a line: an interrupted
+    write of deltasql. A file that ends with a whole line may be a commit that readers have seen."""
+    return expected.startswith(data) and not data.endswith(b"\n")
 
 
 def writer_of(data: bytes) -> str:
@@ -93,7 +93,7 @@ def writer_of(data: bytes) -> str:
         first = msgspec.json.decode(data.partition(b"\n")[0])
         info = first["commitInfo"]
         return f" ({info.get('operation', 'unknown operation')} by {info.get('engineInfo', 'an unknown engine')})"
-    except (msgspec.DecodeError, KeyError, TypeError, AttributeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError):
         return ""
 
 

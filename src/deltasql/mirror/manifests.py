@@ -138,7 +138,7 @@ class Manifests:
             content: dict[str, Any] = msgspec.json.decode(existing or b"")
             if content["txnId"] and content["snapshot"] is not None:
                 return content
-        except (msgspec.DecodeError, KeyError, TypeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
             problem = f"{self.location}/{_path(number)} is not a manifest of deltasql: move it away"
             raise StorageError(problem) from error
         raise StorageError(f"{self.location}/{_path(number)} cannot be the manifest of transaction {commit.txn_id}")

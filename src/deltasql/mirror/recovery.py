@@ -101,5 +101,5 @@ def _txn_id(directory: Directory, path: str) -> str:
     """Return the transaction of a manifest, an empty text if the file is not one."""
     try:
         return str(msgspec.json.decode(directory.get(path) or b"")["txnId"])
-    except (msgspec.DecodeError, KeyError, TypeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError):
         return ""

@@ -17,6 +17,7 @@ from deltasql.operations.commit import MultiTableTransaction
 from deltasql.operations.overwrite import metadata_of
 from deltasql.operations.write import fields_of
 from deltasql.protocol.actions import CommitInfo, Metadata
+from deltasql.protocol.constraints import StoredExpression
 from deltasql.protocol.features import grown, needed_features
 from deltasql.protocol.properties import CONSTRAINT_PREFIX, canonical_properties, constraint_key
 from deltasql.protocol.schema import Json, schema_string, struct_type
@@ -43,6 +44,7 @@ def add_constraint(txn: MultiTableTransaction, state: TableState, name: str, con
     key = constraint_key(name)
     if key in metadata.configuration:
         raise ValidationError(f"table {state.name} already has a constraint {name!r}: drop it first", table=state.name)
+    StoredExpression(f"constraint {name}", condition).check(state.name)
     broken = rows.where(verbatim(f"NOT coalesce(({condition}), false)"))
     found = broken.limit(_SHOWN).collect()
     if found:
@@ -75,6 +77,11 @@ def unused_constraint_name(state: TableState) -> str:
     return next(name for name in (f"check_{n}" for n in count(1)) if not has_constraint(state, name))
 
 
+def check_default(state: TableState, column: str, text: str) -> None:
+    """Raise `ValidationError` for a default that must not be stored, before it runs for the first time."""
+    StoredExpression(f"default of column {column!r}", text, is_default=True).check(state.name)
+
+
 def set_default(txn: MultiTableTransaction, state: TableState, column: str, text: str | None) -> None:
     """Stage a default value of a column; None removes it."""
     metadata, fields = metadata_of(state), fields_of(state)
@@ -86,6 +93,8 @@ def set_default(txn: MultiTableTransaction, state: TableState, column: str, text
         raise ValidationError(
             f"table {state.name}: generated column {column!r} cannot have a default", table=state.name, value=column
         )
+    if text is not None:
+        check_default(state, column, text)
     others = {key: value for key, value in (field.get("metadata") or {}).items() if key != DEFAULT}
     field["metadata"] = others if text is None else {**others, DEFAULT: text}
     after = msgspec.structs.replace(

@@ -15,7 +15,9 @@ from deltasql.addresses import split_name
 from deltasql.config import Config
 from deltasql.engines.arrow.write.input_rows import arrow_rows, is_spark_frame
 from deltasql.errors import StorageError, TableExists, TableNotFound, UsageError, ValidationError
+from deltasql.operations.allowed_roots import check_allowed
 from deltasql.operations.commit import MultiTableTransaction
+from deltasql.operations.drop import reject_wide_location
 from deltasql.operations.location_owner import OWNER, Owner, claim
 from deltasql.operations.write import TableWriter, WriteOptions, struct_of
 from deltasql.protocol.actions import CommitInfo, Metadata, Protocol
@@ -137,6 +139,8 @@ class TableCreator:
     def _location(self, namespace: str, table: str, table_id: str, given: str | None) -> str:
         """Return the location of a new table; by default a directory that holds nothing yet."""
         if given is not None:
+            check_allowed(given, self._config["storage.allowed_roots"])
+            reject_wide_location(given, f"{namespace}.{table}")
             return _absolute(given)
         location = _absolute(f"{self._root}/{namespace}/{table}")
         taken = self._store.location_used(location) or storage.exists_below(location, self._options)

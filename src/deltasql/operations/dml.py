@@ -19,8 +19,8 @@ from deltasql.engines.arrow.write.replace_where import files_in_partitions
 from deltasql.engines.row_change import DELETE, MERGE, WRITE, ChangedFiles, RowChange, TableFields
 from deltasql.operations.commit import MultiTableTransaction
 from deltasql.operations.operation_metrics import metrics_of
-from deltasql.operations.overwrite import removes_of
-from deltasql.operations.write import TableWriter
+from deltasql.operations.overwrite import metadata_of, removes_of
+from deltasql.operations.write import TableWriter, reject_stored_code
 from deltasql.progress import show_progress
 from deltasql.protocol.actions import CommitInfo
 from deltasql.protocol.schema_fit import parse_struct
@@ -80,6 +80,7 @@ class RowChanger:
         """
         began = time.monotonic()
         state = txn.state_of(state)
+        reject_stored_code(metadata_of(state), state)
         snapshot = self._candidates(txn, state, change)
         changed = self._without_reading(snapshot, change)
         if changed is None:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,7 +19,7 @@ from deltasql.engines.arrow.write.change_feed_write import ChangeFeedWriter
 from deltasql.engines.arrow.write.constraint_checks import RowChecks, row_checks
 from deltasql.engines.arrow.write.file_writer import FilePlan, TableFiles, count_rows
 from deltasql.engines.arrow.write.input_rows import ArrowRows, arrow_rows, is_spark_frame
-from deltasql.errors import UsageError
+from deltasql.errors import UnsupportedFeature, UsageError
 from deltasql.operations.commit import MultiTableTransaction
 from deltasql.operations.overwrite import Replacement, ReplaceWhere, metadata_of, replace_all, replace_partitions
 from deltasql.progress import Report, count_files, show_progress
@@ -32,6 +33,7 @@ from deltasql.protocol.actions import (
     Protocol,
     Remove,
 )
+from deltasql.protocol.constraints import StoredExpression, stored_expressions
 from deltasql.protocol.features import grown, needed_features
 from deltasql.protocol.schema import Json, arrow_schema, loose_schema, schema_string
 from deltasql.protocol.schema_fit import DEFAULT, Fit, fit, nullable, parse_struct
@@ -140,7 +142,12 @@ class TableWriter:
         return WritePlan(state, shape, files, options)
 
     def begin(self, txn: MultiTableTransaction, state: TableState, metadata: Metadata) -> FilePlan:
-        """Register that files of a table are about to be written, and return how to write them."""
+        """Register that files of a table are about to be written, and return how to write them.
+
+        Raises:
+            UnsupportedFeature: The table stores an expression that must not run here.
+        """
+        reject_stored_code(metadata, state)
         written = txn.begin_files(state, self._options)
         return FilePlan(
             state.location,
@@ -284,6 +291,25 @@ def _grown(state: TableState, metadata: Metadata) -> Protocol | None:
     """Return the protocol that a schema needs, or None if the table's is enough."""
     needed = needed_features(metadata.table_properties, metadata.schema_string)
     return grown(state.protocol, needed, state.name)
+
+
+@lru_cache(maxsize=256)
+def _forbidden(schema_string: str, checks: tuple[tuple[str, str], ...]) -> StoredExpression | None:
+    found = stored_expressions(parse_struct(schema_string), dict(checks))
+    return next((one for one in found if one.problem is not None), None)
+
+
+def reject_stored_code(metadata: Metadata, state: TableState) -> None:
+    """Raise before a table is written whose stored expressions may run anything in this process."""
+    checks = tuple(metadata.table_properties.constraints.items())
+    found = _forbidden(metadata.schema_string, checks)
+    if found is not None:
+        raise UnsupportedFeature(
+            f"table {state.name} can be read and not written: its {found.name} would run here, and {found.problem}: "
+            f"{found.sql}",
+            table=state.name,
+            table_id=state.table_id,
+        )
 
 
 def fields_of(state: TableState) -> list[Json]:

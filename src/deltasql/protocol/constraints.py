@@ -7,8 +7,10 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from deltasql.errors import ValidationError
+from deltasql.expressions.stored_expressions import problem_of
 from deltasql.protocol.schema import DeltaType, Json
-from deltasql.protocol.schema_fit import GENERATED
+from deltasql.protocol.schema_fit import DEFAULT, GENERATED
 
 _INVARIANT = "delta.invariants"
 _CHAR_METADATA = "__CHAR_VARCHAR_TYPE_STRING"
@@ -32,6 +34,57 @@ def conditions(schema: Json, checks: Mapping[str, str]) -> list[Constraint]:
     """Return the constraints other than NOT NULL: invariants, lengths of CHAR and VARCHAR, and CHECK constraints."""
     of_columns = [constraint for field in schema["fields"] for constraint in _of_column(field)]
     return of_columns + [Constraint(name, condition) for name, condition in checks.items()]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredExpression:
+    """An expression of a table that runs in the process of every writer.
+
+    Attributes:
+        name: What it is, for errors.
+        sql: The expression in Spark SQL.
+        is_default: Whether it is the default of a column.
+    """
+
+    name: str
+    sql: str
+    is_default: bool = False
+
+    @property
+    def problem(self) -> str | None:
+        """Why it must not be stored or run, None if it may be."""
+        return problem_of(self.sql, is_default=self.is_default)
+
+    def check(self, table: str) -> None:
+        """Raise ValidationError if it must not be stored in a table."""
+        if (problem := self.problem) is not None:
+            text = f"table {table}: the {self.name} cannot be stored: {problem}: {self.sql}"
+            raise ValidationError(text, table=table, value=self.sql)
+
+
+def stored_expressions(schema: Json, checks: Mapping[str, str]) -> Iterator[StoredExpression]:
+    """Yield all expressions that a table stores."""
+    yield from (StoredExpression(f"constraint {name}", sql) for name, sql in checks.items())
+    for field in _all_fields(schema):
+        name, metadata = field["name"], field.get("metadata") or {}
+        if _INVARIANT in metadata:
+            yield StoredExpression(f"invariant of column {name!r}", _invariant(metadata[_INVARIANT]))
+        if GENERATED in metadata:
+            yield StoredExpression(f"generated column {name!r}", str(metadata[GENERATED]))
+        if DEFAULT in metadata:
+            yield StoredExpression(f"default of column {name!r}", str(metadata[DEFAULT]), is_default=True)
+
+
+def _all_fields(type_: DeltaType) -> Iterator[Json]:
+    """Yield the fields of a schema, at any depth."""
+    if isinstance(type_, str):
+        return
+    for field in type_.get("fields", ()):
+        yield field
+        yield from _all_fields(field["type"])
+    for key, inner in type_.items():
+        if key.endswith("Type"):
+            yield from _all_fields(inner)
 
 
 def replacing(where: str) -> Constraint:

@@ -7,6 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from urllib.parse import quote, unquote
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from deltasql.errors import ValidationError
 from deltasql.protocol.actions import CHANGE_DATA_FOLDER
 
@@ -21,6 +24,7 @@ _MAX_PATH = 4096
 _ESCAPING = r"^/|[\x00-\x1f\x7f\\]|^$|//|/$|(?:^|/)\.{1,2}(?:/|$)|(?:^|/)[_.][^=/]*(?:/|$)|\._COPYING_$"
 _ILLEGAL_DECODED = re.compile(_ESCAPING)
 _ILLEGAL = re.compile(r"^[A-Za-z][A-Za-z0-9+.\-]*:|" + _ESCAPING)
+_OUTSIDE = re.compile(r"^/|^[A-Za-z][A-Za-z0-9+.\-]*:|(?:^|[/\\])\.\.(?:[/\\]|$)")
 # A path reduced to what its legality depends on: separators, leading dots and underscores, remarkable characters.
 _SHAPE = bytes(range(256)).translate(
     bytes.maketrans(
@@ -90,6 +94,16 @@ def check_path(path: str, table: str, *, change_data: bool = False) -> None:
             f"characters, backslashes, empty segments or names that begin with '_' or '.' or end with '._COPYING_'"
         )
         raise _illegal(table, problem, path)
+
+
+def check_read_paths(paths: pa.ChunkedArray, table: str) -> None:
+    """Raise ValidationError if a path that was read from the log leads out of the table, whoever wrote it there."""
+    doubtful = pc.starts_with(paths, "/")
+    for sign in ("..", ":", "%2e", "%2f", "\\"):
+        doubtful = pc.or_(doubtful, pc.match_substring(paths, sign, ignore_case=sign.startswith("%")))
+    for path in paths.filter(doubtful).to_pylist() if pc.any(doubtful).as_py() else ():
+        if _OUTSIDE.search(path) or _OUTSIDE.search(unquote(path)):
+            raise _illegal(table, f"the log names a file outside of the table, which is not read: {path!r}", path)
 
 
 def check_unicode(text: str, table: str) -> None:

@@ -24,6 +24,7 @@ from deltasql.protocol.actions import (
     Txn,
 )
 from deltasql.protocol.features import features_of
+from deltasql.protocol.file_paths import check_read_paths
 from deltasql.protocol.schema import arrow_schema
 from deltasql.protocol.schema_rules import changed_types, tightened
 
@@ -210,10 +211,12 @@ class Snapshot:
         """Return the snapshot of a table state with its files.
 
         Raises:
-            ValidationError: The state has no metadata, because the table has no version yet.
+            ValidationError: The state has no metadata, because the table has no version yet, or a file is outside of
+                the table.
         """
         if state.metadata is None:
             raise ValidationError(f"table {state.name} has no metadata yet", table=state.name, table_id=state.table_id)
+        check_read_paths(files["path"], state.name)
         return cls(
             table_id=state.table_id,
             name=state.name,

@@ -39,6 +39,7 @@ class Relations:
     find: Find
     missing: Missing
     """Makes the error about a table that does not exist."""
+    allow_files: bool
     frame: Frame
     values: Mapping[str, Any]
     meaning: Meaning = field(default_factory=SparkMeaning)
@@ -114,8 +115,18 @@ class Relations:
             elif (state := self.find(name)) is not None:
                 self.read.add(state.table_id)
                 self._replace(table, self.frame(state, *self._moment(table)))
-            elif table.text("db").lower() not in _FORMATS and not self.spark.catalog.tableExists(name):
+            elif table.text("db").lower() in _FORMATS:
+                self._check_file(table)
+            elif not self.spark.catalog.tableExists(name):
                 raise self.missing(name)
+
+    def _check_file(self, table: Tree) -> None:
+        """Reject a file as a table unless files are allowed: a statement may come from anyone."""
+        if not self.allow_files:
+            raise UsageError(
+                f"statements cannot read files, got {table_name(table)}: set sql.allow_files to on, or use COPY",
+                value=table_name(table),
+            )
 
     def _replace(self, table: Tree, frame: Any) -> None:
         if table.args.get("alias") is None:

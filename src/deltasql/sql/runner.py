@@ -17,7 +17,7 @@ from deltasql.operations.write import WriteOptions
 from deltasql.protocol.constraints import quoted
 from deltasql.protocol.schema import Json
 from deltasql.protocol.table_changes import TableState
-from deltasql.sql.copy import copied_rows
+from deltasql.sql.copy import copied_rows, copy_path
 from deltasql.sql.copy_out import write_rows
 from deltasql.sql.dml.inserts import InsertStatement
 from deltasql.sql.dml.row_statements import RowStatement
@@ -44,6 +44,13 @@ class StatementContext(Protocol):
     @property
     def spark(self) -> Any:
         """The Spark session."""
+
+    @property
+    def allow_files(self) -> bool:
+        """Whether statements may read files as tables."""
+
+    def check_path(self, path: str) -> None:
+        """Raise `UsageError` for a file outside of the allowed roots."""
 
     def find(self, name: str) -> TableState | None:
         """Return the table of a name, or None."""
@@ -93,7 +100,9 @@ class Runner:
 
     def __post_init__(self) -> None:
         session, values = self.session, self.parsed.values
-        self.relations = Relations(session.spark, session.find, session.missing, session.frame, values)
+        self.relations = Relations(
+            session.spark, session.find, session.missing, session.allow_files, session.frame, values
+        )
         if self.parsed.dialect == "postgres":
             relations = self.relations
             relations.meaning = PostgresMeaning(
@@ -274,6 +283,7 @@ class Runner:
     # --- COPY and EXPLAIN
 
     def _copy(self, tree: Tree) -> Result:
+        self.session.check_path(copy_path(self.parsed))
         if not tree.args.get("kind"):
             return self._copy_out(tree)
         table = self._changed_table(tree.this)

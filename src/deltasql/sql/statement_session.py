@@ -11,6 +11,7 @@ from sqlglot import exp
 from deltasql.engines.row_change import UPDATE, Clause, RowChange
 from deltasql.errors import TableExists, TableNotFound, UsageError
 from deltasql.operations import alter
+from deltasql.operations.allowed_roots import check_allowed
 from deltasql.operations.commit import MultiTableTransaction
 from deltasql.operations.create import TableSpec
 from deltasql.operations.dml import Change, Outcome, RowChanger
@@ -39,7 +40,7 @@ class TransactionSession:
     create: Callable[[str, TableSpec], TableState]
     replace: Callable[[TableState, TableSpec], None]
     """Gives a table another definition and other rows."""
-    drop: Callable[[str], None] | None = None
+    drop: Callable[[str], object] | None = None
     """Drops a table at once; None in a transaction, which could not undo it."""
     names: dict[str, str] = field(default_factory=dict)
     """The names of changed tables as the statements write them, by table id."""
@@ -49,6 +50,13 @@ class TransactionSession:
     @property
     def spark(self) -> Any:
         return self.spark_session()
+
+    @property
+    def allow_files(self) -> bool:
+        return bool(self.store.config["sql.allow_files"])
+
+    def check_path(self, path: str) -> None:
+        check_allowed(path, self.store.config["storage.allowed_roots"])
 
     def find(self, name: str) -> TableState | None:
         """Return a table by its name in any case."""
@@ -166,6 +174,7 @@ class TransactionSession:
 
     def _fill(self, state: TableState, column: str, default: str) -> None:
         """Give a new column its default in all rows, and for rows to come."""
+        alter.check_default(state, column, default)
         values = {column: default}
         change = Change(UPDATE, RowChange((Clause(UPDATE, values=values),)), None, {"predicate": "[]"})
         self.change(state, change)

@@ -18,6 +18,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, GenericError
 from obstore.store import LocalStore, MemoryStore
 
 from deltasql.errors import StorageError
+from deltasql.storage.links import LinkGuard
 from deltasql.storage.object_store import (
     SLOWEST_LINK,
     SMALL_BODY,
@@ -219,11 +220,13 @@ class Directory:
                 return None
 
     def list(self, prefix: str = "", after: str | None = None) -> Iterator[Entry]:
-        """Yield the objects below a directory whose paths sort after a path."""
+        """Yield the objects below a directory whose paths sort after a path. Links that lead out are not followed."""
         with self._translated_errors(f"list {prefix or 'everything'}"):
+            guard = None if self._local is None else LinkGuard(self._local)
             for batch in obstore.list(self._store, prefix or None, offset=after, chunk_size=1000):
                 for meta in batch:
-                    yield Entry(meta["path"], meta["size"], meta["last_modified"])
+                    if guard is None or not guard.leads_out(meta["path"]):
+                        yield Entry(meta["path"], meta["size"], meta["last_modified"])
 
     def move(self, path: str, target: str) -> None:
         """Move an object to another path below the location. A target that exists is overwritten."""
@@ -231,9 +234,13 @@ class Directory:
             obstore.rename(self._store, path, target)
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete objects; objects that do not exist are ignored."""
+        """Delete objects. Those that do not exist, and those that a link to elsewhere would reach, are ignored."""
+        guard = None if self._local is None else LinkGuard(self._local)
         with self._translated_errors("delete objects"):
             for path in paths:
+                if guard is not None and guard.leads_out(path, is_folder=True):
+                    _log.warning("%s is not deleted: a symbolic link leads out of %s", path, self.location)
+                    continue
                 try:
                     obstore.delete(self._store, path)
                 except FileNotFoundError:
@@ -306,13 +313,3 @@ def exists_below(location: str, options: Mapping[str, str], prefix: str = "") ->
     if is_local(location) and not (local_path(location) / prefix).exists():
         return False
     return next(Directory(location, options).list(prefix), None) is not None
-
-
-def delete_below(location: str, options: Mapping[str, str]) -> int:
-    """Delete every object below a location, and return their number."""
-    if is_local(location) and not local_path(location).exists():
-        return 0
-    directory = Directory(location, options)
-    paths = [entry.path for entry in directory.list()]
-    directory.delete(paths)
-    return len(paths)

@@ -15,6 +15,8 @@ import pyarrow as pa
 from deltasql.addresses import split_name
 from deltasql.config import Config
 from deltasql.errors import DeltaSqlError, MirrorFailure, TableNotFound, ValidationError, closest_name
+from deltasql.protocol.deletion_vectors import file_of
+from deltasql.protocol.deletion_vectors import parse as parse_vector
 from deltasql.protocol.table_changes import Head, LoggedCommit, TableCommit, TableContents, TableState
 from deltasql.protocol.validation.commit_rules import validate
 from deltasql.store import migrations
@@ -320,6 +322,16 @@ class Store:
         """Return whether a table, dropped or not, has this location."""
         row = self._database.row("location_used", location=location)
         return bool(row and row["exists"])
+
+    def all_paths(self, state: TableState) -> list[str]:
+        """Return the paths of all files that the log of a table names, removed ones included, as the log has them."""
+        found = []
+        for row in self._database.rows("all_paths", table_key=state.table_key):
+            found.append(row["path"])
+            vector = None if row["deletion_vector"] is None else parse_vector(row["deletion_vector"])
+            path = None if vector is None else file_of(vector, state.location, state.name)
+            found += [] if path is None else [path]
+        return found
 
     def forget_writes(self, state: TableState) -> None:
         """Delete the records of writers whose files were deleted with their table."""

@@ -18,6 +18,7 @@ import pyarrow as pa
 from deltasql.errors import UnsupportedFeature, ValidationError
 from deltasql.expressions.partition_bounds import partition_bounds
 from deltasql.protocol.actions import CHANGE_COLUMNS, Add, Cdc, Metadata, Remove
+from deltasql.protocol.constraints import StoredExpression, stored_expressions
 from deltasql.protocol.features import (
     check_change,
     check_protocol,
@@ -27,6 +28,7 @@ from deltasql.protocol.features import (
 from deltasql.protocol.file_paths import check_paths, check_unicode
 from deltasql.protocol.properties import CHANGE_DATA_FEED, IN_COMMIT_TIMESTAMPS
 from deltasql.protocol.schema import arrow_schema, primitive_name
+from deltasql.protocol.schema_fit import parse_struct
 from deltasql.protocol.schema_rules import validate_schema
 from deltasql.protocol.table_changes import Changes, TableState, misfit
 from deltasql.protocol.validation.staged_values import check_labels, check_vectors
@@ -91,8 +93,22 @@ def _check_metadata(changes: Changes, state: TableState) -> None:
             )
         validate_schema(metadata.schema_string, metadata.partition_columns, state.name)
         _check_feed(metadata, state.name)
+        _check_expressions(metadata, state)
         _check_features(metadata, changes, state)
         _check_fits(metadata, changes, state)
+
+
+def _check_expressions(metadata: Metadata, state: TableState) -> None:
+    """Raise for a new expression that must not run in the processes of all writers."""
+    known = {one.sql for one in _expressions(state.metadata)} if state.metadata is not None else set()
+    for one in _expressions(metadata):
+        if one.sql not in known:
+            one.check(state.name)
+
+
+def _expressions(metadata: Metadata) -> list[StoredExpression]:
+    schema = parse_struct(metadata.schema_string)
+    return list(stored_expressions(schema, metadata.table_properties.constraints))
 
 
 def _check_feed(metadata: Metadata, table: str) -> None:

@@ -303,6 +303,11 @@ on conflict (txn_id, table_key) do update set started_at = clock_timestamp()
 -- Record that a transaction no longer writes files.
 delete from dl_writes where txn_id = %(txn_id)s
 
+-- all_paths --
+-- The paths of all files that the log of a table names, and their deletion vectors.
+select path, deletion_vector from dl_add_files where table_key = %(table_key)s
+union select path, null from dl_cdc_files where table_key = %(table_key)s
+
 -- forget_writes --
 -- Delete the records of all writers of a table, because its files are deleted.
 delete from dl_writes where table_key = %(table_key)s

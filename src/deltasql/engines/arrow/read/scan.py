@@ -26,6 +26,7 @@ from deltasql.engines.arrow.read.deletion_vector_read import LazyDeletedRows, li
 from deltasql.engines.arrow.read.file_columns import FileColumns
 from deltasql.engines.arrow.read.prefetch import Task, in_order
 from deltasql.engines.arrow.read.row_groups import matching_groups
+from deltasql.engines.file_links import reject_links
 from deltasql.errors import StorageError, UnsupportedFeature, ValidationError, unknown_column
 from deltasql.expressions.arrow_values import numpy_of
 from deltasql.protocol.deletion_vectors import Numbers
@@ -115,6 +116,7 @@ def scan(snapshot: Snapshot, storage_options: Mapping[str, str], columns: Sequen
     _check_features(snapshot)
     schema = snapshot.schema if columns is None else _selected(snapshot, snapshot.schema, columns)
     keep = snapshot.predicate.row_filter(snapshot.name) if snapshot.predicate else None
+    reject_links(snapshot)
     return Scan(snapshot, Directory(snapshot.location, storage_options), schema, keep)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from deltasql.engines.file_links import reject_links
 from deltasql.engines.spark.scan.hadoop_paths import check_names, hadoop_paths, hadoop_root
 from deltasql.errors import ValidationError
 from deltasql.protocol.features import check_readable
@@ -100,6 +101,7 @@ def _partitions(snapshot: Snapshot, columns: Sequence[Json]) -> tuple[Partition,
     files = snapshot.files
     partitions: dict[tuple[str | None, ...], Partition] = {}
     texts = _texts(files, [column["name"] for column in columns])
+    reject_links(snapshot)
     paths = hadoop_paths(snapshot.location, files["path"].to_pylist())
     sizes, times = files["size"].to_pylist(), files["modification_time"].to_pylist()
     for key, path, size, time in zip(texts, paths, sizes, times, strict=True):
