@@ -23,9 +23,10 @@ from pathlib import Path
 import psycopg
 import pyarrow as pa
 import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 import deltasql
-from deltasql.embedded import EmbeddedServer, account, binaries, launch, postmaster, sharing
+from deltasql.embedded import EmbeddedServer, account, binaries, cluster, launch, postmaster, sharing
 from deltasql.errors import DatabaseUnavailable, UsageError
 from tests.patience import patience
 
@@ -333,9 +334,8 @@ def test_failed_initdb_shows_its_output_and_leaves_nothing(tmp_path: Path, monke
     assert not list((tmp_path / "new").glob("postgres*/"))
 
 
-def test_a_failed_start_shows_the_server_log(spare: Path) -> None:
-    with (spare / "postgres" / "postgresql.conf").open("a") as file:
-        file.write("nonsense = 1\n")
+def test_a_failed_start_shows_the_server_log(spare: Path, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(cluster, "SETTINGS", "nonsense = 1\n")
     with pytest.raises(DatabaseUnavailable, match=r'unrecognized .* "nonsense"') as raised:
         EmbeddedServer.start(spare)
     assert str(spare / "postgres.log") in str(raised.value)
@@ -978,3 +978,23 @@ def test_a_killed_server_is_started_again_by_the_next_use(root: Path) -> None:
         assert (table.version, postmaster_pid(root) == killed) == (2, False)
         lake.drop_table("t", purge=True)
     assert is_stopped(root)
+
+
+def test_settings_of_a_prepared_directory_are_not_used(spare: Path) -> None:
+    data, proof = spare / "postgres", spare / "proof"
+    evil = f"archive_mode = on\narchive_command = 'touch {proof}'\nshared_preload_libraries = '{proof}'\n"
+    for name in ("postgresql.conf", "postgresql.auto.conf"):
+        with (data / name).open("a") as file:
+            file.write(evil)
+    with EmbeddedServer.start(spare) as server:
+        assert ask(server.dsn, "show archive_mode") == "off"
+        assert ask(server.dsn, "show shared_preload_libraries") == ""
+    assert not proof.exists()
+
+
+def test_the_server_must_run_as_the_owner_of_the_cluster(root: Path) -> None:
+    with EmbeddedServer.start(root) as server:
+        owner = pwd.getpwuid((root / "postgres").stat().st_uid).pw_name
+        assert conninfo_to_dict(server.dsn)["requirepeer"] == owner
+        with pytest.raises(psycopg.OperationalError, match="requirepeer"):
+            psycopg.connect(make_conninfo(server.dsn, requirepeer="somebody-else"))

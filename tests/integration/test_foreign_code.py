@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psycopg
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -145,6 +146,12 @@ class TestLinks:
         for read in (linked.arrow, linked.df):
             with pytest.raises(deltasql.StorageError, match=r"leads out of .* through a symbolic link"):
                 read()
+
+    def test_they_cannot_be_added(self, linked: deltasql.Table, tmp_path: Path) -> None:
+        pq.write_table(pa.table({"id": [2]}), tmp_path / "outside" / "x.parquet")
+        for path in ("folder/x.parquet", str(tmp_path / "t" / "folder" / "x.parquet")):
+            with pytest.raises(deltasql.ValidationError, match=r"leads out of .* through a symbolic link"):
+                linked.add_files([path])
 
     def test_a_purge_does_not_follow_them(self, linked: deltasql.Table, tmp_path: Path) -> None:
         linked.lake.drop_table(linked.name, purge=True)

@@ -15,7 +15,7 @@ import deltasql
 from tests.effort import rounds
 from tests.processes import run_all
 
-SECONDS = float(os.environ.get("TEST_TRANSFER_SECONDS", rounds(3, 60)))
+SECONDS = float(os.environ.get("TEST_TRANSFER_SECONDS", rounds(2, 60)))
 TABLES, ACCOUNTS, EACH = 5, 4, 1000
 TOTAL = TABLES * ACCOUNTS * EACH
 

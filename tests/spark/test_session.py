@@ -142,6 +142,7 @@ def test_lakes_share_a_session_that_deltasql_starts(tmp_path: Path) -> None:
     assert [line for line in done.stderr.splitlines() if not re.search("incubator|JDK_JAVA_OPTIONS", line)] == []
 
 
+@pytest.mark.long
 def test_the_session_is_stopped_when_the_process_ends(tmp_path: Path) -> None:
     done = run(
         """

@@ -68,6 +68,11 @@ def connection_options() -> list[click.Option]:
 
 def _set_url(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
     given = lake_options(ctx)
+    if value:
+        from deltasql.addresses import redact  # brings psycopg
+
+        if redact(value) != value:
+            click.echo("Other users of this machine can see the password in --url: use PGPASSFILE.", err=True)
     given.url = value or given.url or os.environ.get("DELTASQL_URL") or None
 
 

@@ -8,6 +8,7 @@ import shutil
 import struct
 import subprocess
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from deltasql.embedded.account import Account
@@ -18,25 +19,30 @@ from deltasql.errors import DatabaseUnavailable, UsageError
 
 logger = logging.getLogger(__name__)
 
-SETTINGS = """
-# deltasql: sized for one machine and one user; written once, when the cluster is created.
+_NOTE = "# Written by deltasql at every start.\n"
+SETTINGS = f"""{_NOTE}# Sized for one machine and one user.
 shared_buffers = 128MB
 max_connections = 200
 max_wal_size = 2GB
 jit = off
 """
-_NOTE = "# Written by deltasql at every start.\n"
 HBA = f"{_NOTE}local all all peer map=deltasql\n"
 _UNFINISHED = "postgres.new-"
 _ORPHAN_SECONDS = 10.0
 
 
 def prepare(data: Path, binaries: Binaries, account: Account) -> None:
-    """Create the cluster if there is none, check its release, and write its access rules."""
+    """Create the cluster if there is none, check its release, and write its settings and access rules.
+
+    Nothing of the settings that a directory brings is kept: they name libraries and commands that a server runs.
+    """
     major = binaries.major()
     if _is_absent(data):
         _create(data, binaries, account)
     _check_version(data, binaries, major)
+    rewrite(data / "postgresql.conf", account, lambda _: SETTINGS)
+    with suppress(FileNotFoundError):
+        rewrite(data / "postgresql.auto.conf", account, lambda _: _NOTE)
     rewrite(data / "pg_hba.conf", account, lambda _: HBA)
     rewrite(data / "pg_ident.conf", account, lambda _: _ident(account.users, major))
 
@@ -58,7 +64,6 @@ def _create(data: Path, binaries: Binaries, account: Account) -> None:
     try:
         make_private_directory(unfinished, account)
         _initdb(unfinished, binaries, account)
-        rewrite(unfinished / "postgresql.conf", account, lambda text: text + SETTINGS)
         unfinished.rename(data)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)

@@ -28,7 +28,10 @@ class EmbeddedServer:
 
         self._lease = lease
         self.root = root
-        self.dsn = make_conninfo(host=str(lease.socket_dir), port="5432", dbname="postgres", user="postgres")
+        # requirepeer: a socket of another account is not the server, and gets neither password nor statement
+        self.dsn = make_conninfo(
+            host=str(lease.socket_dir), port="5432", dbname="postgres", user="postgres", requirepeer=lease.account
+        )
         atexit.register(self.close)
 
     @classmethod

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import pwd
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -43,6 +44,8 @@ class Lease:
         self._guard = threading.Lock()
         self._file = open_file(_lease_path(root), os.O_RDWR)
         self.socket_dir = self._acquire()
+        self.account = pwd.getpwuid((root / "postgres").stat().st_uid).pw_name
+        """The account that runs the server."""
 
     def release(self) -> None:
         """Release the share, and stop the server if it was the last one. Later calls do nothing."""

@@ -123,11 +123,14 @@ class Reconciler:
         return [r for r in reports if r.versions or r.error or r.checkpoint is not None]
 
     def with_newer_logs(self, statuses: Sequence[MirrorStatus]) -> list[MirrorStatus]:
-        """Return statuses with the first version in the log that the database does not have, and the error."""
+        """Return statuses with the first version in the log that the database does not have, and the error.
+
+        Tables with unpublished versions are not looked at: publishing them finds such a log, or a store that fails.
+        """
         tables = self.tables()
 
         def checked(status: MirrorStatus) -> MirrorStatus:
-            table = tables.get(status.table_id)
+            table = None if status.lag_versions else tables.get(status.table_id)
             try:
                 conflict = None if table is None else self._newer_in_log(table)
             except DeltaSqlError as error:

@@ -23,6 +23,7 @@ from deltasql.errors import ValidationError
 from deltasql.protocol.file_paths import encode_path, hive_values
 from deltasql.protocol.partition_values import partition_text
 from deltasql.protocol.schema import primitive_name
+from deltasql.storage import first_link_out
 
 Values = Mapping[str, str | None]
 Progress = Callable[[int, int], None]
@@ -88,6 +89,9 @@ def adds_from_parquet(
     root = os.path.abspath(root) if _is_local(filesystem) else root.rstrip("/")
     relative = [_below(root, os.fspath(path)) for path in paths]
     _check_unique(relative)
+    link = first_link_out(root, relative) if _is_local(filesystem) else None
+    if link is not None:
+        raise ValidationError(f"file {link!r} leads out of {root} through a symbolic link: copy it there", value=link)
     values = _Partitions(schema, partition_columns).of_files(relative, partition_values)
     indexed = indexed_columns(schema, partition_columns, num_indexed_cols, stats_columns)
     plans = _Plans(schema, partition_columns, indexed)
