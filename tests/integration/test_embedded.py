@@ -993,8 +993,9 @@ def test_settings_of_a_prepared_directory_are_not_used(spare: Path) -> None:
 
 
 def test_the_server_must_run_as_the_owner_of_the_cluster(root: Path) -> None:
-    with EmbeddedServer.start(root) as server:
-        owner = pwd.getpwuid((root / "postgres").stat().st_uid).pw_name
-        assert conninfo_to_dict(server.dsn)["requirepeer"] == owner
+    owner = pwd.getpwuid((root / "postgres").stat().st_uid).pw_name
+    with deltasql.connect(f"deltasql://embedded/{root}") as lake:
+        conninfo = lake.store._database.conninfo
+        assert conninfo_to_dict(conninfo)["requirepeer"] == owner
         with pytest.raises(psycopg.OperationalError, match="requirepeer"):
-            psycopg.connect(make_conninfo(server.dsn, requirepeer="somebody-else"))
+            psycopg.connect(make_conninfo(conninfo, requirepeer="somebody-else"))
