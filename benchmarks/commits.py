@@ -98,7 +98,7 @@ def _flat(a: deltasql.Add) -> deltasql.Add:
 
 def _rows(count: int) -> list[tuple[object, ...]]:
     changes = Changes(adds=tuple(adds(count)))
-    return list(action_rows.add_rows(changes, repeat(None), action_rows.Partitions(), 1, 1))
+    return list(action_rows.add_rows(changes, repeat(None), action_rows.CommitPartitions(), 1, 1))
 
 
 class Floor:

@@ -85,7 +85,7 @@ def run(lake: deltasql.Lake, table: deltasql.Table, rounds: int = 5) -> list[Res
 def forget(lake: deltasql.Lake) -> None:
     """Clear the caches."""
     lake.store._file_lists._cache.clear()
-    lake.store._file_lists._asked.clear()
+    lake.store._file_lists._read_before.clear()
 
 
 def _refresh(lake: deltasql.Lake, table: deltasql.Table) -> float:
@@ -101,7 +101,7 @@ def _refresh(lake: deltasql.Lake, table: deltasql.Table) -> float:
 
         def refresh() -> None:
             bounds = snapshots._bounds_of(state)
-            assert snapshots._session.read(lambda s: cached.refresh(s, state, state.version, bounds))
+            assert snapshots._session(state).read(lambda s: cached.refresh(s, state, state.version, bounds))
 
         spent.append(milliseconds(refresh))
     return statistics.median(spent)
@@ -121,7 +121,7 @@ if __name__ == "__main__":
 
     with deltasql.connect(sys.argv[1]) as opened:
         handle = opened.table(sys.argv[2])
-        handle.lake.store._file_lists._session.read(lambda s: s.table("arrow_head", table_key=0))
+        handle.lake.store._file_lists._arrow_session.read(lambda s: s.table("arrow_head", table_key=0))
         began = time.perf_counter()
         handle.files(where=sys.argv[3] or None)
         print((time.perf_counter() - began) * 1000)
