@@ -150,7 +150,7 @@ class Comparison:
             rows = self.lake.sql(f"SELECT {items} {source}").collect()
             yield from ((expression, [row[n] for row in rows]) for n, expression in enumerate(expressions))
         except (OSError, Py4JNetworkError) as error:
-            raise AssertionError(f"Spark does not live any more after {items}") from error
+            raise AssertionError(f"Spark died while it computed {items}") from error
         except Exception as error:
             if len(expressions) == 1:
                 yield expressions[0], error

@@ -34,7 +34,7 @@ _ORPHAN_SECONDS = 10.0
 def prepare(data: Path, binaries: Binaries, account: Account) -> None:
     """Create the cluster if there is none, check its release, and write its settings and access rules.
 
-    Nothing of the settings that a directory brings is kept: they name libraries and commands that a server runs.
+    Settings that came with the directory are discarded: they can name libraries and commands for the server to run.
     """
     major = binaries.major()
     if _is_absent(data):

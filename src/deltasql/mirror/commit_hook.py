@@ -167,7 +167,7 @@ class CommitHook:
             return
         _log.warning(
             "versions or checkpoints that are due were not published within mirror.exit_timeout: the next process that "
-            "commits to these tables publishes them, or `deltasql mirror run`"
+            "commits to these tables publishes them, or run `deltasql mirror run`"
         )
         self._closed.set()
 

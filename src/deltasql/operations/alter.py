@@ -106,8 +106,6 @@ def set_default(txn: MultiTableTransaction, state: TableState, column: str, text
 
 def add_columns(txn: MultiTableTransaction, state: TableState, columns: Sequence[Json]) -> None:
     """Stage new columns, which are null in existing rows."""
-    metadata = metadata_of(state)
-    fields = fields_of(state)
     reject_unchecked_not_null(json.dumps(struct_type(list(columns))), state.name)
     for one in columns:
         if not one.get("nullable", True):
@@ -117,21 +115,17 @@ def add_columns(txn: MultiTableTransaction, state: TableState, columns: Sequence
                 table=state.name,
                 value=one["name"],
             )
-    text = schema_string(json.dumps({"type": "struct", "fields": [*fields, *columns]}), table=state.name)
-    validate_schema(text, metadata.partition_columns, state.name)
-    after = msgspec.structs.replace(metadata, schema_string=text)
+    evolve(txn, state, [*fields_of(state), *columns])
     info = CommitInfo("ADD COLUMNS", {"columns": json.dumps([{"column": one} for one in columns])})
-    _stage(txn, state, after, info)
+    txn.stage_on(state, [info])
 
 
 def evolve(txn: MultiTableTransaction, state: TableState, fields: Sequence[Json]) -> None:
-    """Stage the columns that a statement adds to a table; history shows the statement."""
+    """Stage all columns of a table, some of which are new. The caller stages what history shows."""
     metadata = metadata_of(state)
     text = schema_string(json.dumps(struct_type(list(fields))), table=state.name)
     validate_schema(text, metadata.partition_columns, state.name)
-    after = msgspec.structs.replace(metadata, schema_string=text)
-    needed = needed_features(after.table_properties, text)
-    txn.stage_metadata(state, after, grown(state.protocol, needed, state.name))
+    _stage_metadata(txn, state, msgspec.structs.replace(metadata, schema_string=text))
 
 
 def _with(metadata: Metadata, configuration: Mapping[str, str]) -> Metadata:
@@ -152,6 +146,11 @@ def _reject_constraints(state: TableState, properties: Mapping[str, str]) -> Non
 def _stage(
     txn: MultiTableTransaction, state: TableState, metadata: Metadata, info: CommitInfo, reads: Reads | None = None
 ) -> None:
+    _stage_metadata(txn, state, metadata)
+    txn.stage_on(state, [info], reads=reads)
+
+
+def _stage_metadata(txn: MultiTableTransaction, state: TableState, metadata: Metadata) -> None:
+    """Stage metadata, and the protocol if it needs more features."""
     needed = needed_features(metadata.table_properties, metadata.schema_string)
     txn.stage_metadata(state, metadata, grown(state.protocol, needed, state.name))
-    txn.stage_on(state, [info], reads=reads)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from sqlglot.errors import UnsupportedError
 
-from deltasql.errors import DeltaSqlError, text_position
+from deltasql.errors import ValidationError, text_position
 from deltasql.sql.positions import failed, occurrences
 
 _MAX_POSITIONS = 3
@@ -19,24 +19,18 @@ def explained(text: str, tables: Collection[str], *, files: bool = False) -> Ite
 
     `tables` are the aliases in the statement. With `files` errors about read files are translated as well.
     """
-    from deltasql.engines.spark.error_logs import without_error_logs
+    from deltasql.engines.spark.analysis_errors import QueryProblem, translated_query_errors
+
+    def translate(problem: QueryProblem, _: Exception) -> ValidationError:
+        return failed(text, f"{_where(text, problem.name)}{problem.message}")
 
     try:
-        with without_error_logs():
+        with translated_query_errors(translate, tables, files=files):
             yield
-    except DeltaSqlError:
-        raise
     except UnsupportedError as error:
         raise failed(text, f"cannot be run: {error}") from None
     except RecursionError:
         raise failed(text, "cannot be run: it is nested too deeply: split it") from None
-    except Exception as error:
-        from deltasql.engines.spark.analysis_errors import cause_of, query_problem
-
-        found = query_problem(error, tables, files=files)
-        if found is None:
-            raise
-        raise failed(text, f"{_where(text, found.name)}{found.message}") from cause_of(error)
 
 
 def _where(text: str, name: tuple[str, ...]) -> str:

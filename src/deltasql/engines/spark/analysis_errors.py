@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,25 +81,37 @@ def query_problem(error: Exception, tables: Collection[str] = (), *, files: bool
     return QueryProblem(message[:_MAX_LENGTH], _subject(errors[-1].parameters), errors[-1].condition.partition(".")[0])
 
 
-def cause_of(error: Exception) -> Exception | None:
+def _cause_of(error: Exception) -> Exception | None:
     """Return an error to be shown as a cause: not one of Py4J, whose text is a stack trace of the JVM."""
     return error if isinstance(error, PySparkException) else None
 
 
 @contextmanager
-def computed_rows(table: str) -> Iterator[None]:
-    """Raise Spark's errors about rows that are written to a table as a ValidationError; the cause is chained."""
+def translated_query_errors(
+    translate: Callable[[QueryProblem, Exception], Exception], tables: Collection[str] = (), *, files: bool = False
+) -> Iterator[None]:
+    """Raise the problems of queries that Spark reports as other errors, with the cause chained, and keep them out of
+    PySpark's log. `translate` makes the error; `tables` and `files` are those of `query_problem`."""
     try:
         with without_error_logs():
             yield
     except DeltaSqlError:
         raise
     except Exception as error:
-        problem = query_problem(error)
+        problem = query_problem(error, tables, files=files)
         if problem is None:
             raise
+        raise translate(problem, error) from _cause_of(error)
+
+
+def computed_rows(table: str) -> AbstractContextManager[None]:
+    """Raise Spark's errors about rows that are written to a table as a ValidationError."""
+
+    def translate(problem: QueryProblem, _: Exception) -> ValidationError:
         text = f"table {table}: the rows cannot be computed, so nothing was written: {problem.message}"
-        raise ValidationError(text, table=table) from cause_of(error)
+        return ValidationError(text, table=table)
+
+    return translated_query_errors(translate)
 
 
 def _spark_errors(error: Exception, states: tuple[str, ...]) -> Iterator[_SparkError]:

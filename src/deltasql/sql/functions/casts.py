@@ -144,7 +144,7 @@ CASTS = [
     *(Cast(source, "text", IMPLICIT, "{0}") for source in ("varchar", "bpchar")),
     Cast(
         "date", "text", ASSIGNMENT,
-        "CASE WHEN year({0}) NOT BETWEEN 1 AND 9999 THEN raise_error('the year has not four digits') "
+        "CASE WHEN year({0}) NOT BETWEEN 1 AND 9999 THEN raise_error('the year does not have four digits') "
         "ELSE CAST({0} AS STRING) END",
     ),
     Cast("timestamp", "text", ASSIGNMENT, _PLAIN),

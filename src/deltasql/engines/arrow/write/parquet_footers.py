@@ -298,7 +298,7 @@ class _Walk:
         stored, expected = stored_type(column), primitive_name(table) or str(table)
         if stored.name != expected and stored.name not in READABLE_AS.get(expected, ()):
             self._differs(path, stored.name, expected)
-        if (expected in NARROW and stored.name == "integer") or (expected, stored.name) == ("byte", "short"):
+        if (expected, stored.name) in (("byte", "short"), ("byte", "integer"), ("short", "integer")):
             self.narrow.append((_dotted(path[:-1], path[-1]), index, NARROW[expected]))
         if certain and column.max_definition_level:
             self.required.append((_dotted(path[:-1], path[-1]), index))

@@ -4,35 +4,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 from deltasql.engines.row_change import MERGE, RowChange
-from deltasql.engines.spark.analysis_errors import QueryProblem, cause_of, query_problem
-from deltasql.engines.spark.error_logs import without_error_logs
-from deltasql.errors import DeltaSqlError, ValidationError
+from deltasql.engines.spark.analysis_errors import QueryProblem, translated_query_errors
+from deltasql.errors import ValidationError
 
 _INTERNAL_PREFIX = re.compile(r"__deltasql_(?:\d+_|current_)?")
 _MAX_SHOWN = 300
 
 
-@contextmanager
-def translated_errors(operation: str, change: RowChange, table: str, columns: Sequence[str]) -> Iterator[None]:
-    """Raise Spark's errors as a ValidationError that shows the expressions; the cause is chained."""
-    aliases = (change.target, *(change.source.columns if change.source else ()))
-    try:
-        with without_error_logs():
-            yield
-    except DeltaSqlError:
-        raise
-    except Exception as error:
-        problem = query_problem(error, aliases)
-        if problem is None:
-            raise
+def translated_errors(
+    operation: str, change: RowChange, table: str, columns: Sequence[str]
+) -> AbstractContextManager[None]:
+    """Raise Spark's errors as a ValidationError that shows the expressions."""
+
+    def translate(problem: QueryProblem, error: Exception) -> ValidationError:
         texts = _concerned(list(_expressions(operation, change)), problem, str(error))
         lines = "".join(f"\n  {label}: {text[:_MAX_SHOWN]}" for label, text in texts)
         message = _INTERNAL_PREFIX.sub("", _message(problem, change, columns))
         value = texts[0][1] if texts else None
-        raise ValidationError(f"table {table}: {message}{lines}", table=table, value=value) from cause_of(error)
+        return ValidationError(f"table {table}: {message}{lines}", table=table, value=value)
+
+    return translated_query_errors(translate, (change.target, *(change.source.columns if change.source else ())))
 
 
 def _message(problem: QueryProblem, change: RowChange, columns: Sequence[str]) -> str:

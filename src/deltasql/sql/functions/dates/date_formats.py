@@ -208,7 +208,7 @@ def _group(word: str, unit: str, ends: bool) -> str:
 
 
 def _read(arguments: Sequence[Typed], *, with_time: bool) -> Tree:
-    """Return a text in a format as a timestamp or a date; a text that has not exactly the format is an error."""
+    """Return a text in a format as a timestamp or a date; a text that does not match the format is an error."""
     value, format_ = arguments
     pattern, groups = _pattern(format_)
     if "YYYY" not in groups or ("half" in groups) != ("AM" in groups) or ("half" in groups and "hour" in groups):
@@ -237,7 +237,7 @@ def _read(arguments: Sequence[Typed], *, with_time: bool) -> Tree:
         raise InvalidLiteral("the format of a date has no hours: write to_timestamp(…)::date")
     clock = _clock(groups, number)
     result = f"timestampadd(MICROSECOND, {clock}, CAST({day} AS TIMESTAMP_NTZ))" if with_time else day
-    wrong = "raise_error(concat('the text has not the format that is asked for: ', {0}))"
+    wrong = "raise_error(concat('the text does not match the format: ', {0}))"
     text = f"CASE WHEN {{0}} IS NULL THEN NULL WHEN {{0}} RLIKE {{1}} THEN {result} ELSE {wrong} END"
     return filled(text, [value.tree, exp.Literal.string(pattern)])
 
