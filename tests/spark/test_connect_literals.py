@@ -16,4 +16,4 @@ SHORT_RUN = ("TestPartitions",)
 @pytest.mark.skipif(ON_CONNECT, reason="runs on Spark Connect already")
 def test_rows_are_the_same_on_connect() -> None:
     reading = ["test_reading.py", "test_planning.py"] if LONG else [f"test_reading.py::{name}" for name in SHORT_RUN]
-    run_on_connect("literals", "test_changing.py", *reading)
+    run_on_connect("literals", "test_changing.py", "test_held_rows.py", *reading)

@@ -64,6 +64,9 @@ class _Feed:
         return self.__dict__ | {"_lake": None}
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        from deltasql.engines.spark.held_rows import release_in_thread
+
+        release_in_thread(batch)
         if self._lake is not None:
             self._take(self._lake, batch, batch_id)
             return

@@ -158,9 +158,7 @@ class Runner:
 
     def _select(self, tree: Tree) -> Result:
         frame = self._query(tree)
-        return Result(
-            frame.localCheckpoint() if self.relations.known else frame
-        )  # a statement of the WITH clause may change the rows
+        return Result(_held(frame) if self.relations.known else frame)  # the WITH clause may change the rows
 
     def _run_with(self, tree: Tree) -> None:
         """Run the parts of the WITH clause of a statement that changes rows, or whose WITH clause does."""
@@ -199,7 +197,7 @@ class Runner:
             query.set("with_", clause)
             frame = scope.run(scope.query(query))
             computed_once = readers > 1 and not self.parsed.explain
-            self.relations.known[name] = frame.localCheckpoint() if computed_once else frame
+            self.relations.known[name] = _held(frame) if computed_once else frame
 
     def _renamed(self, cte: Tree, frame: Any) -> Any:
         """Return the rows of a statement with the column names of the WITH clause; None without RETURNING."""
@@ -333,6 +331,12 @@ _KINDS: dict[Any, Callable[[Runner, Tree], Result]] = {
     exp.Copy: Runner._copy,
     (exp.Create, exp.Drop, exp.Alter): Runner._define,
 }
+
+
+def _held(frame: Any) -> Any:
+    from deltasql.engines.spark.held_rows import hold
+
+    return hold(frame)
 
 
 def _tables_in(tree: Tree) -> list[str]:

@@ -22,6 +22,7 @@ from deltasql.engines.row_change import ACTION, DELETE, INSERT, UNMATCHED, UPDAT
 from deltasql.engines.spark.dml.dml_target import TargetTable
 from deltasql.engines.spark.dml.rewrite_files import RemovedRows, Rewriting
 from deltasql.engines.spark.frame_write import FrameWrite, estimated_row_bytes, explain_missing_packages
+from deltasql.engines.spark.held_rows import hold
 from deltasql.engines.spark.job_progress import report_jobs
 from deltasql.engines.spark.row_shape import aligned
 from deltasql.engines.spark.scan.row_ids import FILE, ROW
@@ -65,7 +66,7 @@ class RowChanges:
         """
         began = time.monotonic()
         with report_jobs(self.target.spark, self.report), explain_missing_packages():
-            held = changes.localCheckpoint()
+            held = hold(changes)
             removals, counts = self._count(held, once=once)
             spent = (time.monotonic() - began) * 1000
             left = Rewriting(self.target, self.plan).remove(held, removals) if result is None else result

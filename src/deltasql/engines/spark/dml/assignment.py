@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from deltasql.engines.spark.held_rows import hold
 from deltasql.engines.spark.row_shape import alike, ddl, rounds, shaped
 from deltasql.errors import ValidationError
 from deltasql.protocol.constraints import quoted
@@ -60,7 +61,7 @@ def typed_rows(frame: DataFrame, fields: Sequence[Json], table: str) -> DataFram
         values.append(value.alias(field["name"]))
         problems += [] if problem is None else [problem]
     whole = frame.select(*values, *([F.coalesce(*problems).alias(_PROBLEM)] if problems else []))
-    held = whole.localCheckpoint()
+    held = hold(whole)
     if not problems:
         return held
     row = held.agg(F.min(_PROBLEM)).first()

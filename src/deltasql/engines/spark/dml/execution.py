@@ -23,6 +23,7 @@ from deltasql.engines.spark.dml.dml_target import TargetTable
 from deltasql.engines.spark.dml.merge_pairs import MergeSource
 from deltasql.engines.spark.dml.rewrite_files import RemovedRows, Rewriting
 from deltasql.engines.spark.frame_write import explain_missing_packages
+from deltasql.engines.spark.held_rows import hold
 from deltasql.engines.spark.job_progress import report_jobs
 from deltasql.engines.spark.row_shape import rules
 from deltasql.progress import Report
@@ -84,7 +85,7 @@ class Execution:
         began = time.monotonic()
         writing = self._writing(self._frame(change, rows, matched=True))  # fails early if an expression is wrong
         with report_jobs(self.target.spark, self.report), explain_missing_packages():
-            row_ids = matching_row_ids(change, rows).localCheckpoint()
+            row_ids = hold(matching_row_ids(change, rows))
             counts = self.target.tally(row_ids, F.count("*").alias("rows"))
             removals = [RemovedRows(row[FILE], index, row["rows"]) for index, row in counts if index is not None]
             spent = (time.monotonic() - began) * 1000

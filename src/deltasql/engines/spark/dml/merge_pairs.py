@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from deltasql.engines.row_change import FILE, ROW
 from deltasql.engines.spark.frame_write import estimated_row_bytes
+from deltasql.engines.spark.held_rows import hold
 from deltasql.protocol.constraints import quoted
 
 NUMBER = "__deltasql_number"
@@ -36,7 +37,7 @@ class MergeSource:
     @classmethod
     def of(cls, frame: DataFrame) -> MergeSource:
         """Number and checkpoint the rows of a frame."""
-        rows = frame.withColumn(NUMBER, F.monotonically_increasing_id()).localCheckpoint()
+        rows = hold(frame.withColumn(NUMBER, F.monotonically_increasing_id()))
         return cls(rows, rows.count())
 
     @property
@@ -103,7 +104,7 @@ class Pairing:
         return joined.drop(name).join(rows, NUMBER, "right" if self.inserts else "inner")
 
     def _with_unmatched(self, joined: DataFrame, target: str, name: str) -> DataFrame:
-        held = joined.localCheckpoint()
+        held = hold(joined)
         unmatched = self.source.rows.join(held.select(NUMBER).distinct(), NUMBER, "left_anti")
         nulls = [F.lit(None).cast(held.schema[c].dataType).alias(c) for c in (FILE, ROW, target)]
         return held.unionByName(unmatched.select(*nulls, self._struct(name), NUMBER))

@@ -25,6 +25,7 @@ from deltasql.engines.arrow.write.rewrite import Rows
 from deltasql.engines.row_change import FILE, ROW
 from deltasql.engines.spark.dml.dml_target import TargetTable
 from deltasql.engines.spark.frame_write import collected_files
+from deltasql.engines.spark.held_rows import hold
 from deltasql.engines.spark.worker.rewrite_task import (
     ADD,
     FILE_INDEX,
@@ -134,7 +135,7 @@ class Rewriting:
         extraction = self._extraction(removals, marked_ids)
         schema = self._extracted_schema().add(ADD, StringType())
         with collected_files(self.plan) as adds:
-            held = self._sent_to_tasks(row_ids, removals).mapInArrow(extraction.run_task, schema).localCheckpoint()
+            held = hold(self._sent_to_tasks(row_ids, removals).mapInArrow(extraction.run_task, schema))
             found = held.where(F.col(ADD).isNotNull()).select(ADD).collect()
             adds += [decode_add(row[ADD]) for row in found]
         return held.where(F.col(ADD).isNull()).drop(ADD), adds
