@@ -27,8 +27,8 @@ def hold(frame: DataFrame) -> DataFrame:
 def release_in_thread(frame: DataFrame) -> None:
     """Let a thread of deltasql release the rows that a Spark Connect server holds for a frame.
 
-    PySpark releases them in `__del__`, with a request that waits for its answer. The garbage collector may call it inside
-    of gRPC, under a lock that the request needs, and the process would wait forever.
+    PySpark releases them in `__del__`, with a request that waits for its answer. The garbage collector may call it
+    inside of gRPC, under a lock that the request needs, and the process would wait forever.
     """
     if is_classic(frame.sparkSession):
         return
