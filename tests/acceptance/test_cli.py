@@ -110,7 +110,7 @@ def test_listings(lake: deltasql.Lake, make_table: Make, run: Callable[..., str]
 
     history = json.loads(run("history", table.name, "--json"))
     assert [h["version"] for h in history] == [1, 0]
-    assert (history[0]["committer"], history[0]["message"], history[0]["txn_id"]) == ("ada", "hello", tx.id)
+    assert (history[0]["author"], history[0]["message"], history[0]["txn_id"]) == ("ada", "hello", tx.id)
     assert "CREATE TABLE" not in run("history", table.name, "--limit", "1")
 
     assert [f["path"] for f in json.loads(run("files", table.name, "--where", "id = 7", "--json"))] == ["b.parquet"]
@@ -306,4 +306,4 @@ def test_names_and_messages_cannot_control_the_terminal(
         assert "\x1b" not in output
         assert "\u202e" not in output
     assert "\\x1b[2Jme" in run("history", table.name)
-    assert json.loads(run("history", table.name, "--json"))[0]["committer"] == "\x1b[2Jme"
+    assert json.loads(run("history", table.name, "--json"))[0]["author"] == "\x1b[2Jme"

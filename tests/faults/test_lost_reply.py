@@ -154,7 +154,7 @@ def test_lost_before_commit_writes_nothing(
     with proxied(lake, short_directory) as (proxy, other):
         tx = other.begin()
         tx.stage(table.name, [add() for _ in range(100)])
-        proxy.deliver, proxy.cut = False, b"for update"
+        proxy.deliver, proxy.cut = False, b"dl_lock_heads"
         with pytest.raises(deltasql.DatabaseUnavailable):
             tx.commit()
     assert table.version == 0

@@ -154,7 +154,7 @@ class TestOwnWrites:
         assert values(b.arrow()) == {1: 1, 2: 2, 3: 3} | {i + 100: n for i, n in expected.items()}
         assert a.version == 2, "one commit"
         [latest] = a.history(1)
-        assert (latest.operation, latest.committer, latest.message) == ("TRANSACTION", "etl", "all of it")
+        assert (latest.operation, latest.author, latest.message) == ("TRANSACTION", "etl", "all of it")
         kinds = [part["operation"] for part in json.loads(latest.parameters["statements"])]
         assert kinds == ["WRITE", "UPDATE", "DELETE", "MERGE", "UPDATE", "DELETE"]
         assert_same_rows(Path(a.location), a.arrow(), spark=spark_session)

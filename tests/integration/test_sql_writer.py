@@ -268,7 +268,7 @@ class TestVersionTracking:
         info = CommitInfo("MERGE", {"predicate": "id = 1"}, user_name="ada", operation_metrics={"rows": "3"})
         writer.commit(table.id, 1, [add()], info)
         [row] = log(
-            "select version, committer, operation, operation_parameters, committed_at is not null "
+            "select version, author, operation, operation_parameters, committed_at is not null "
             "from dl_history where table_id = %s and version = 1",
             table.id,
         )

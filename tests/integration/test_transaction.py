@@ -26,7 +26,7 @@ class TestCommitAndRollback:
         assert tx.versions == {a.name: 1, b.name: 1}
         for table in (a, b):
             entry = table.history()[0]
-            assert (entry.txn_id, entry.committer, entry.message) == (tx.id, "etl", "nightly")
+            assert (entry.txn_id, entry.author, entry.message) == (tx.id, "etl", "nightly")
         assert a.history()[0].timestamp == b.history()[0].timestamp
 
     def test_versions_are_keyed_as_the_tables_were_named(self, lake: deltasql.Lake, make_table: Make) -> None:

@@ -177,7 +177,7 @@ def _cause_conflict(lake: Lake, table: Table) -> None:
 
 def _show_log(lake: Lake, table: Table) -> None:
     _step(f"Show the history of {table.name}")
-    fields = ("version", "timestamp", "operation", "committer", "message")
+    fields = ("version", "timestamp", "operation", "author", "message")
     show_rows(pick([asdict(entry) for entry in table.history()], fields), as_json=False, empty="")
     _step("List its files for one day, from the log alone: t.files(where=\"day = '2026-01-31'\")")
     files = table.files(where="day = '2026-01-31'").select(["path", "size", "partition_values"]).to_pylist()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import click
 
+from deltasql.cli.access_commands import grant, grants, revoke, roots
 from deltasql.cli.command_group import CommandGroup
 from deltasql.cli.connection_options import connection_options
 from deltasql.cli.database_commands import init, migrate
@@ -35,5 +36,5 @@ def demo(ctx: click.Context, keep: bool) -> None:
     run(open_lake(ctx), keep=keep)
 
 
-for command in (init, migrate, tables, show, history, files, optimize, tx, mirror):
+for command in (init, migrate, grant, revoke, grants, roots, tables, show, history, files, optimize, tx, mirror):
     cli.add_command(command)

@@ -72,6 +72,7 @@ def history(ctx: click.Context, table: str, limit: int | None, as_json: bool) ->
             "timestamp": row["timestamp"],
             "operation": row["operation"],
             "committer": row["committer"],
+            "author": row["author"],
             "added": row["num_added_files"],
             "removed": row["num_removed_files"],
             "message": row["message"],

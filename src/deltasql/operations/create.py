@@ -14,7 +14,7 @@ from deltasql import storage
 from deltasql.addresses import split_name
 from deltasql.config import Config
 from deltasql.engines.arrow.write.input_rows import arrow_rows, is_spark_frame
-from deltasql.errors import StorageError, TableExists, TableNotFound, UsageError, ValidationError
+from deltasql.errors import StorageError, TableExists, UsageError, ValidationError
 from deltasql.operations.allowed_roots import check_allowed
 from deltasql.operations.commit import MultiTableTransaction
 from deltasql.operations.drop import reject_wide_location
@@ -70,7 +70,7 @@ class TableCreator:
         self._config = config
         self._options = options
         self._database = database
-        self._root = _absolute(root)  # of the directory in which the lake was opened
+        self._root = storage.normal_location(root)  # of the directory in which the lake was opened
 
     def stage(self, txn: MultiTableTransaction, name: str, spec: TableSpec) -> TableState:
         """Stage a new table with its first rows."""
@@ -93,22 +93,14 @@ class TableCreator:
         """Claim the location of a new table, so that no other lake can. A store that fails does not prevent the table:
         its log is in the database."""
         owner = Owner(self._store.identity.current().lake_id, self._database, state.name, state.table_id)
-
-        def exists(table_id: str) -> bool:
-            try:
-                self._store.state(table_id)
-            except TableNotFound:
-                return False
-            return True
-
         try:
-            claim(state.location, self._options, owner, exists)
+            claim(state.location, self._options, owner, self._store.table_exists)
         except StorageError as error:
             _log.warning("table %s: its location is not protected from other lakes: %s", state.name, error)
 
     def replace(self, txn: MultiTableTransaction, state: TableState, spec: TableSpec) -> None:
         """Stage another definition of a table, and other rows."""
-        if spec.location is not None and _absolute(spec.location) != state.location:
+        if spec.location is not None and storage.normal_location(spec.location) != state.location:
             raise UsageError(
                 f"table {state.name}: a table that is replaced stays at {state.location}: leave the location out",
                 table=state.name,
@@ -141,8 +133,8 @@ class TableCreator:
         if given is not None:
             check_allowed(given, self._config["storage.allowed_roots"])
             reject_wide_location(given, f"{namespace}.{table}")
-            return _absolute(given)
-        location = _absolute(f"{self._root}/{namespace}/{table}")
+            return storage.normal_location(given)
+        location = storage.normal_location(f"{self._root}/{namespace}/{table}")
         taken = self._store.location_used(location) or storage.exists_below(location, self._options)
         return f"{location}-{table_id[:8]}" if taken else location
 
@@ -156,13 +148,6 @@ class TableCreator:
                 f"table {table}: {location} already holds a Delta log, of a dropped table or of another tool: choose "
                 f"another location for the new table",
             )
-
-
-def _absolute(location: str) -> str:
-    """Return a location as the log stores it: local paths absolute, no trailing slash."""
-    absolute = str(storage.local_path(location).resolve()) if storage.is_local(location) else location
-    scheme, separator, path = absolute.rpartition("://")
-    return f"{scheme}{separator}{path.rstrip('/')}" or "/"
 
 
 def _configuration(

@@ -74,7 +74,7 @@ class TableDropper:
             return self._plan(state)
         self._mirror.settle()
         with self._store.outbox.dropping(state.table_key):
-            self._store.drop_table(state)
+            self._store.drop_table(state, purge=True)
             files = self._plan(state)
             self._delete(state, files)
             self._store.forget_writes(state)

@@ -167,3 +167,10 @@ def is_local(location: str) -> bool:
 def local_path(location: str) -> Path:
     """Return the directory of a local location."""
     return Path(unquote(urlsplit(location).path)) if location.startswith("file://") else Path(location)
+
+
+def normal_location(location: str) -> str:
+    """Return a location as the log stores it: local paths absolute, no trailing slash."""
+    absolute = str(local_path(location).resolve()) if is_local(location) else location
+    scheme, separator, path = absolute.rpartition("://")
+    return f"{scheme}{separator}{path.rstrip('/')}" or "/"

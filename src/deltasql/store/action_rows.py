@@ -1,7 +1,7 @@
 """Convert actions to rows of the log and back.
 
-Large commits send the rows with COPY, small commits send them as JSON arrays to `dl_stage`. Both use the order of the
-column lists here; `dl_stage` in migrations/0001_initial.sql reads its arrays in the same order.
+Large commits send a column at a time to `dl_stage_adds` and the like, small commits send rows as JSON arrays to
+`dl_stage`. Both use the order of the column lists here, as do the functions in migrations/0001_initial.sql.
 """
 
 from __future__ import annotations
@@ -74,7 +74,6 @@ CDC_COLUMNS: Columns = (
     ("tags", "text"),
     ("extra", "text"),
 )
-KEY_COLUMNS: Columns = (("table_key", "int4"), ("commit_id", "int8"))
 
 _sorted = msgspec.json.Encoder(order="sorted")
 encode = msgspec.json.Encoder().encode
@@ -160,14 +159,20 @@ def partition_key(text: str) -> int:
 
 
 def add_rows(
-    changes: Changes, path_gens: Iterable[int | None], partitions: CommitPartitions, *prefix: int
+    changes: Changes, path_gens: Iterable[int | None], partitions: CommitPartitions
 ) -> Iterator[tuple[Any, ...]]:
-    """Return a row per add: the prefix, then `ADD_COLUMNS`. Built by column: a commit may hold 100,000 files."""
+    """Return a row of `ADD_COLUMNS` per add."""
+    return zip(range(len(changes.adds)), *add_columns(changes, path_gens, partitions), strict=False)
+
+
+def add_columns(
+    changes: Changes, path_gens: Iterable[int | None], partitions: CommitPartitions
+) -> tuple[Iterable[Any], ...]:
+    """Return the columns of all adds but `ord`, in the order of `ADD_COLUMNS`. A column that repeats one value is a
+    `repeat` without end."""
     column = changes.of_adds
     keys, texts = partitions.collect(column("partition_values"))
-    return zip(
-        *map(repeat, prefix),
-        range(len(changes.adds)),
+    return (
         column("size"),
         column("modification_time"),
         keys,
@@ -182,7 +187,6 @@ def add_rows(
         column("default_row_commit_version"),
         column("clustering_provider"),
         _texts([extra or None for extra in column("extra")] if any(column("extra")) else ()),
-        strict=False,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import select
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
@@ -239,29 +239,3 @@ def _is_stale(connection: psycopg.Connection[Any]) -> bool:
             return False
         connection.close()
     return True
-
-
-def copy_rows(
-    connection: Connection, table: str, columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[Any]]
-) -> None:
-    """Insert rows with a binary COPY. Rows are sent one by one, so that the server works while they are encoded."""
-    names = ", ".join(name for name, _ in columns)
-    statement = psycopg.sql.SQL("copy {} ({}) from stdin (format binary)").format(
-        psycopg.sql.Identifier(table), psycopg.sql.SQL(names)
-    )
-    with connection.cursor() as cursor, cursor.copy(statement) as copy:
-        copy.set_types([kind for _, kind in columns])
-        write = copy.write_row
-        for row in rows:
-            write(row)
-
-
-def copy_partition_files(
-    connection: Connection, table_key: int, commit_id: int, files: Sequence[tuple[int, Sequence[int]]]
-) -> None:
-    """Insert the file ords of partitions with a text COPY, which encodes arrays of numbers faster than a binary one."""
-    if not files:
-        return
-    lines = [f"{table_key}\t{commit_id}\t{key}\t{{{','.join(map(str, ords))}}}\n" for key, ords in files]
-    with connection.cursor() as cursor, cursor.copy(queries()["copy_partition_files"]) as copy:
-        copy.write("".join(lines))

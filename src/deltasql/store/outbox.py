@@ -93,11 +93,11 @@ class Outbox:
 
     def record_checkpoint(self, table: MirroredTable, version: int) -> None:
         """Record that a version has a checkpoint."""
-        self._database.execute("mirror_checkpointed", table_key=table.key, version=version)
+        self._database.execute("mirror_checkpoint", table_key=table.key, version=version, error=None)
 
     def record_checkpoint_failure(self, table: MirroredTable, version: int, error: str) -> None:
         """Record that the checkpoint of a version could not be written."""
-        self._database.execute("mirror_checkpoint_failed", table_key=table.key, version=version, error=error)
+        self._database.execute("mirror_checkpoint", table_key=table.key, version=version, error=error)
 
     def notify(self, key: int) -> None:
         """Wake the reconcilers that wait."""

@@ -98,4 +98,4 @@ class ManifestSession:
     def record(self, txn_id: str, number: int, snapshot: Mapping[str, Any]) -> bool:
         """Record the manifest of a transaction. Return False if the transaction does not exist or has a manifest."""
         params = {"txn_id": txn_id, "manifest": number, "snapshot": action_rows.dumps(snapshot)}
-        return self._connection.execute(queries()["manifest_written"], params).rowcount == 1
+        return bool(fetch(self._connection, "manifest_written", params)[0]["written"])

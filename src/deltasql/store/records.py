@@ -59,7 +59,8 @@ class HistoryEntry:
         operation: The name of the operation, for example `WRITE`.
         parameters: The parameters of the operation.
         metrics: The metrics of the operation.
-        committer: The user or application that committed.
+        committer: The account that committed, as the database knows it.
+        author: The author that the caller gave.
         txn_id: The id of the transaction.
         message: The message that the caller gave.
         read_version: The version that the transaction read.
@@ -75,7 +76,8 @@ class HistoryEntry:
     operation: str
     parameters: Mapping[str, Any]
     metrics: Mapping[str, Any]
-    committer: str | None
+    committer: str
+    author: str | None
     txn_id: str
     message: str | None
     read_version: int | None
@@ -96,6 +98,7 @@ class HistoryEntry:
             parameters=loads(row["operation_parameters"] or "{}"),
             metrics=info.get("operationMetrics") or {},
             committer=row["committer"],
+            author=row["author"],
             txn_id=str(row["txn_id"]),
             message=info.get("userMetadata"),
             read_version=row["read_version"],
@@ -114,7 +117,8 @@ class TransactionInfo:
     Attributes:
         id: The id of the transaction.
         timestamp: The time of the commit.
-        author: The author that the caller gave, else the committer.
+        committer: The account that committed, as the database knows it.
+        author: The author that the caller gave.
         message: The message that the caller gave.
         versions: The new version of each table, by table name.
         operations: The operation on each table, by table name.
@@ -123,6 +127,7 @@ class TransactionInfo:
 
     id: str
     timestamp: datetime
+    committer: str
     author: str | None
     message: str | None
     versions: Mapping[str, int]
@@ -136,7 +141,8 @@ class TransactionInfo:
         return cls(
             id=str(row["txn_id"]),
             timestamp=row["committed_at"],
-            author=row["author"] or (tables[0]["committer"] if tables else None),
+            committer=row["committer"],
+            author=row["author"] or (tables[0]["author"] if tables else None),
             message=row["message"] or info.get("userMetadata"),
             versions={t["name"]: t["version"] for t in tables},
             operations={t["name"]: t["operation"] for t in tables},

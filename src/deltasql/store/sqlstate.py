@@ -27,6 +27,7 @@ CONSTRAINTS = {
     "dl_add_files_size_check": "a file's size is never negative",
     "dl_remove_files_add_key": "a file is removed once",
     "dl_transactions_manifest": "a manifest belongs to one transaction",
+    "dl_grants_privilege_check": "a privilege is read, write or purge",
     "dl_mirror_status_check": "a mirror status is PENDING, SUCCESS or FAILED",
 }
 """The rule behind each constraint that a caller can violate."""
@@ -94,12 +95,12 @@ def translate(error: psycopg.Error) -> DeltaSqlError:
     text = error.diag.message_primary or str(error).strip() or type(error).__name__
     if error.sqlstate is None and not isinstance(error, psycopg.OperationalError):
         return DatabaseError(f"PostgreSQL: {text}")
-    return translate_state(error.sqlstate, text)
+    return translate_state(error.sqlstate, text, error.diag.message_hint if state == "42501" else None)
 
 
-def translate_state(state: str | None, text: str) -> DatabaseError:
+def translate_state(state: str | None, text: str, hint: str | None = None) -> DatabaseError:
     """Return the error for a SQLSTATE. Without one, the server was not reached."""
-    advice = _ADVICE.get(state or "")
+    advice = hint or _ADVICE.get(state or "")
     message = f"PostgreSQL: {text}" + (f" ({state})" if state else "") + (f": {advice}" if advice else "")
     if not state:
         return DatabaseUnavailable(message)

@@ -23,6 +23,7 @@ from deltasql.protocol.validation.commit_rules import validate
 from deltasql.store import migrations
 from deltasql.store.action_rows import metadata_of, protocol_of
 from deltasql.store.database import Database, Row
+from deltasql.store.grants import Grants
 from deltasql.store.identity import Identities
 from deltasql.store.outbox import Outbox
 from deltasql.store.read.arrow_queries import ArrowSessions
@@ -56,6 +57,7 @@ class Store:
         # a socket of another account is not the embedded server, and gets neither a password nor a statement
         own = dsn if server is None else make_conninfo(dsn, requirepeer=server.account)
         self._database = Database(own, config, revive=revive)
+        self.grants = Grants(self._database)
         self._file_lists = FileLists(self._database)
         self._bounds = BoundsWriter(self._database)
         self._same_database: dict[str, bool] = {}
@@ -321,6 +323,14 @@ class Store:
         with self._sessions.session() as session:
             yield contents(session, self._mirror_database, state, version)
 
+    def table_exists(self, table_id: str) -> bool:
+        """Return whether a table exists, even if this account may not read it."""
+        try:
+            row = self._database.row("table_exists", table_id=UUID(table_id))
+        except ValueError:  # the id comes from a file, which anybody may have written
+            return False
+        return bool(row and row["exists"])
+
     def location_used(self, location: str) -> bool:
         """Return whether a table, dropped or not, has this location."""
         row = self._database.row("location_used", location=location)
@@ -340,9 +350,11 @@ class Store:
         """Delete the records of writers whose files were deleted with their table."""
         self._database.execute("forget_writes", table_key=state.table_key)
 
-    def drop_table(self, state: TableState) -> None:
-        """Drop a table. Its log stays in the database."""
-        if not self._database.execute("drop_table", table_key=state.table_key):
+    def drop_table(self, state: TableState, *, purge: bool = False) -> None:
+        """Drop a table. Its log stays in the database. `purge` tells that its files are deleted, which needs a
+        privilege of its own."""
+        row = self._database.row("drop_table", table_key=state.table_key, purge=purge)
+        if row is None or not row["dropped"]:
             raise TableNotFound(state.name)
 
 

@@ -13,11 +13,9 @@ import pyarrow as pa
 from deltasql.protocol.schema import arrow_schema
 from deltasql.protocol.statistics import Bounds, ColumnPath, decode_bounds, encode_bounds, leaf_columns, parse_stats
 from deltasql.protocol.table_changes import TableCommit
-from deltasql.store.action_rows import KEY_COLUMNS, Columns, dumps
-from deltasql.store.database import Database, copy_rows
+from deltasql.store.action_rows import dumps
+from deltasql.store.database import Database
 from deltasql.store.read.arrow_queries import ArrowSession
-
-COLUMNS: Columns = (("column_path", "text"), ("bounds", "bytea"))
 
 _log = logging.getLogger(__name__)
 
@@ -56,9 +54,9 @@ class BoundsWriter:
     def _store(self, key: int, commit_id: int, commit: TableCommit) -> None:
         time.sleep(_GRACE)
         try:
-            rows = [(key, commit_id, *bounds) for bounds in encode_commit(commit)]
-            with self._database.connection() as connection:
-                copy_rows(connection, "dl_column_bounds", (*KEY_COLUMNS, *COLUMNS), rows)
+            encoded = encode_commit(commit)
+            paths, bounds = [path for path, _ in encoded], [data for _, data in encoded]
+            self._database.rows("store_bounds", table_key=key, commit_id=commit_id, paths=paths, bounds=bounds)
         except Exception:
             _log.warning("table %s: column bounds could not be stored", commit.state.name, exc_info=True)
         finally:

@@ -51,10 +51,6 @@ select table_key, version, committed_at from dl_commit(%(txn_id)s, %(author)s, %
 -- The rows of dl_add_files for some paths.
 select path, path_gen, commit_id, ord, removed_by, deletion_vector from dl_find_files(%(table_key)s, %(paths)s)
 
--- copy_partition_files --
--- The files of a commit by partition.
-copy dl_partition_files (table_key, commit_id, partition_key, ords) from stdin
-
 -- heads --
 -- The current versions of some tables, without a lock.
 select table_key, current_version from dl_tables
@@ -62,8 +58,7 @@ where table_key = any(%(keys)s) and dropped_at is null order by table_key
 
 -- lock_heads --
 -- The current versions of some tables, locked in key order so that overlapping transactions cannot deadlock.
-select table_key, current_version from dl_tables
-where table_key = any(%(keys)s) and dropped_at is null order by table_key for update
+select table_key, current_version from dl_lock_heads(%(keys)s)
 
 -- timeouts --
 -- Set the timeouts of the current transaction.
@@ -82,13 +77,9 @@ select set_config('transaction_timeout', %(transaction)s, true)
 -- Which of some transactions have committed to a table.
 select txn_id from dl_table_versions where table_key = %(table_key)s and txn_id = any(%(txn_ids)s)
 
--- lock_locations --
--- Let one process create a table at a time, so that the check for overlapping locations holds.
-select pg_advisory_xact_lock(%(lock)s)
-
 -- winners --
 -- Every version after the one that was read.
-select v.version, v.operation, v.committer, v.txn_id, v.is_blind_append, v.has_metadata, v.has_protocol,
+select v.version, v.operation, coalesce(v.author, v.committer) as committer, v.txn_id, v.is_blind_append, v.has_metadata, v.has_protocol,
        p.min_reader_version, p.min_writer_version, p.reader_features, p.writer_features,
        case when v.has_domain then array(select d.domain from dl_domain_metadata d
             where d.table_key = v.table_key and d.version = v.version) end as domains,
@@ -115,16 +106,16 @@ where v.table_key = %(table_key)s and v.version > %(read)s and not r.superseded
 
 -- version_of_commit --
 -- The version of a commit id.
-select version, operation, committer, txn_id from dl_table_versions where commit_id = %(commit_id)s
+select version from dl_table_versions where commit_id = %(commit_id)s
 
 -- transactions --
 -- The transactions that committed to more than one table, newest first.
-select txn_id, committed_at, author, message from dl_transactions order by committed_at desc, txn_id limit %(limit)s
+select txn_id, committed_at, committer, author, message from dl_transactions order by committed_at desc, txn_id limit %(limit)s
 
 -- transaction_tables --
 -- The tables of some transactions.
 select v.txn_id, d.namespace || '.' || d.name as name, v.version, v.operation, v.committed_at, v.committer,
-    v.commit_info, d.location
+    v.author, v.commit_info, d.location
 from dl_table_versions v join dl_tables d using (table_key)
 where v.txn_id = any(%(txn_ids)s) order by name
 
@@ -134,21 +125,33 @@ select t.table_id, v.table_key, v.version, v.committed_at
 from dl_table_versions v join dl_tables t using (table_key)
 where v.txn_id = %(txn_id)s
 
--- insert_table --
--- Insert a table. Its version 0 follows in the same transaction.
-insert into dl_tables (table_id, namespace, name, location) values (%(table_id)s, %(namespace)s, %(name)s, %(location)s)
-returning table_key
+-- stage_adds --
+-- Insert added files of a large commit: see dl_stage_adds.
+select dl_stage_adds(%(table_key)s, %(commit_id)s, %(first)s, {arrays})
 
--- overlapping --
--- An existing table whose directory contains, or is contained in, a new location.
-select namespace || '.' || name as name, location from dl_tables
-where dropped_at is null and (location = %(location)s or starts_with(location, %(location)s || '/')
-    or starts_with(%(location)s, location || '/'))
-limit 1
+-- stage_removes --
+-- Insert removed files of a large commit: see dl_stage_removes.
+select dl_stage_removes(%(table_key)s, %(commit_id)s, {arrays})
+
+-- stage_cdc --
+-- Insert change data files of a large commit: see dl_stage_cdc.
+select dl_stage_cdc(%(table_key)s, %(commit_id)s, {arrays})
+
+-- stage_partitions --
+-- Insert the files of a large commit by partition.
+select dl_stage_partitions(%(table_key)s, %(commit_id)s)
+
+-- store_bounds --
+-- Insert the bounds of the columns of a large commit.
+select dl_store_bounds(%(table_key)s, %(commit_id)s, %(paths)s, %(bounds)s)
+
+-- create_table --
+-- Insert a table. Its version 0 follows in the same transaction.
+select dl_create_table(%(table_id)s, %(namespace)s, %(name)s, %(location)s) as table_key
 
 -- location_used --
 -- Whether a table, dropped or not, has this location.
-select exists (select from dl_tables where location = %(location)s)
+select dl_location_used(%(location)s) as exists
 
 -- head --
 -- The current version of a table. Its other state is unchanged as long as shape_commit_id is the same.
@@ -181,12 +184,11 @@ left join lateral (select * from dl_metadata_updates x where x.table_key = t.tab
     and x.version <= coalesce(%(version)s, t.current_version) order by x.version desc limit 1) m on true
 left join lateral (select * from dl_protocol_updates x where x.table_key = t.table_key
     and x.version <= coalesce(%(version)s, t.current_version) order by x.version desc limit 1) p on true
-where t.dropped_at is null
-  and (t.table_id = %(table_id)s or (lower(t.namespace) = lower(%(namespace)s) and lower(t.name) = lower(%(name)s)))
+where t.table_key = (select dl_table_key(%(table_id)s, %(namespace)s, %(name)s))
 
 -- history --
 -- The commits of a table, newest first.
-select version, committed_at, operation, operation_parameters, committer, txn_id, read_version, isolation_level,
+select version, committed_at, operation, operation_parameters, committer, author, txn_id, read_version, isolation_level,
        is_blind_append, num_adds, num_removes, commit_info
 from dl_table_versions where table_key = %(table_key)s order by version desc limit %(limit)s
 
@@ -210,7 +212,7 @@ select partition_key, partition_values from dl_partitions where table_key = %(ta
 
 -- drop_table --
 -- Drop a table. Its log stays.
-update dl_tables set dropped_at = clock_timestamp() where table_key = %(table_key)s and dropped_at is null
+select dl_drop_table(%(table_key)s, %(purge)s) as dropped
 
 -- in_recovery --
 -- Whether this server is a standby.
@@ -296,12 +298,11 @@ where v.table_key = {table_key} and v.version > {version} and r.add_commit_id is
 
 -- begin_write --
 -- Record that a transaction writes files of a table.
-insert into dl_writes (txn_id, table_key) values (%(txn_id)s, %(table_key)s)
-on conflict (txn_id, table_key) do update set started_at = clock_timestamp()
+select dl_begin_write(%(txn_id)s, %(table_key)s)
 
 -- end_write --
 -- Record that a transaction no longer writes files.
-delete from dl_writes where txn_id = %(txn_id)s
+select dl_end_write(%(txn_id)s)
 
 -- all_paths --
 -- The paths of all files that the log of a table names, and their deletion vectors.
@@ -310,7 +311,7 @@ union select path, null from dl_cdc_files where table_key = %(table_key)s
 
 -- forget_writes --
 -- Delete the records of all writers of a table, because its files are deleted.
-delete from dl_writes where table_key = %(table_key)s
+select dl_forget_writes(%(table_key)s)
 
 -- lock_mirror --
 -- Let one publisher at a time publish a table. The lock ends with the transaction.
@@ -365,7 +366,7 @@ select current_version from dl_tables where table_key = %(table_key)s
 
 -- mirror_give_up --
 -- Mark all versions of a table as published, because the table is dropped.
-update dl_mirror_status set status = 'SUCCESS' where table_key = %(table_key)s and status <> 'SUCCESS'
+select dl_mirror_give_up(%(table_key)s)
 
 -- mirror_extend_timeout --
 -- Extend the timeouts of the transaction, so that it survives the writing of a large file. A timer that is running uses a new
@@ -375,41 +376,23 @@ from pg_settings where name in ('idle_in_transaction_session_timeout', 'transact
 
 -- mirror_succeeded --
 -- Mark versions as published.
-update dl_mirror_status set status = 'SUCCESS', json_written = true, error_message = null,
-    last_attempt_at = clock_timestamp()
-where table_key = %(table_key)s and version = any(%(versions)s)
+select dl_mirror_succeeded(%(table_key)s, %(versions)s)
 
 -- mirror_failed --
 -- Record a failed attempt. The last attempt changes the status to FAILED.
-with before as (select status from dl_mirror_status where table_key = %(table_key)s and version = %(version)s)
-update dl_mirror_status set retry_count = retry_count + 1, error_message = %(error)s,
-    last_attempt_at = clock_timestamp(),
-    status = case when %(final)s or retry_count + 1 >= %(attempts)s then 'FAILED' else 'PENDING' end
-where table_key = %(table_key)s and version = %(version)s
-returning status, (select status from before) as was
+select status, was from dl_mirror_failed(%(table_key)s, %(version)s, %(error)s, %(final)s, %(attempts)s)
 
 -- mirror_reopen --
 -- Mark versions as unpublished, and return those that were published.
-with before as (select version from dl_mirror_status
-    where table_key = %(table_key)s and version = any(%(versions)s) and status = 'SUCCESS'),
-reopened as (insert into dl_mirror_status (table_key, version)
-    select table_key, version from dl_table_versions where table_key = %(table_key)s and version = any(%(versions)s)
-    on conflict (table_key, version) do update set status = 'PENDING', retry_count = 0, last_attempt_at = null)
-select version from before
+select version from dl_mirror_reopen(%(table_key)s, %(versions)s) as version
 
 -- mirror_retry --
 -- Make all unpublished versions of a table due now, with no failed attempts.
-update dl_mirror_status set status = 'PENDING', retry_count = 0, last_attempt_at = null
-where table_key = %(table_key)s and status <> 'SUCCESS' and retry_count > 0
+select dl_mirror_retry(%(table_key)s)
 
--- mirror_checkpointed --
--- Record that a version has a checkpoint.
-update dl_mirror_status set checkpoint_written = true, error_message = null
-where table_key = %(table_key)s and version = %(version)s
-
--- mirror_checkpoint_failed --
--- Record the error of a checkpoint that could not be written.
-update dl_mirror_status set error_message = %(error)s where table_key = %(table_key)s and version = %(version)s
+-- mirror_checkpoint --
+-- Record that a version has a checkpoint, or the error if it could not be written.
+select dl_mirror_checkpoint(%(table_key)s, %(version)s, %(error)s)
 
 -- mirror_transaction --
 -- The transaction that committed a version.
@@ -442,8 +425,7 @@ order by t.namespace, t.name
 
 -- mirror_cleaned --
 -- Record that the commit files before a version are deleted.
-update dl_mirror_status set json_written = false
-where table_key = %(table_key)s and version < %(version)s and status = 'SUCCESS' and json_written
+select dl_mirror_cleaned(%(table_key)s, %(version)s)
 
 -- mirror_first_retained --
 -- The first version whose commit file was not deleted.
@@ -553,5 +535,40 @@ order by t.committed_at, t.txn_id, name
 
 -- manifest_written --
 -- Record the manifest of a transaction.
-update dl_transactions set manifest = %(manifest)s, snapshot = %(snapshot)s
-where txn_id = %(txn_id)s and manifest is null
+select dl_manifest_written(%(txn_id)s, %(manifest)s, %(snapshot)s) as written
+
+-- role --
+-- Whether a role owns the log. No row if there is no such role.
+select pg_has_role(r.oid, (select relowner from pg_class where oid = 'dl_tables'::regclass), 'member') as owns
+from pg_roles r where r.rolname = %(role)s
+
+-- is_member --
+-- Whether a role is a member of another one.
+select pg_has_role(%(role)s, %(group)s, 'member') as is_member
+
+-- grant --
+-- Confine a role, and give it a privilege in a namespace.
+with grantee as (insert into dl_grantees (role) values (%(role)s) on conflict do nothing)
+insert into dl_grants (role, namespace, privilege) values (%(role)s, %(namespace)s, %(privilege)s)
+on conflict do nothing returning role
+
+-- revoke --
+-- Take a privilege from a role. Returns no row if it did not have it.
+delete from dl_grants where role = %(role)s and namespace = %(namespace)s and privilege = %(privilege)s returning role
+
+-- grants --
+-- All privileges, and the confined roles that have none.
+select r.role, g.namespace, g.privilege from dl_grantees r left join dl_grants g using (role)
+order by r.role, g.namespace, g.privilege
+
+-- allowed_roots --
+-- The locations below which tables may be created.
+select allowed_roots from dl_lake
+
+-- allow_roots --
+-- Set the locations below which tables may be created.
+update dl_lake set allowed_roots = %(roots)s
+
+-- table_exists --
+-- Whether a table exists, even if this account may not read it.
+select dl_table_exists(%(table_id)s) as exists

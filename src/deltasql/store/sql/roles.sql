@@ -1,6 +1,6 @@
 -- Roles with the least privileges to read, write and publish the log. Grant one of them to an account, for example:
 --   grant deltasql_writer to etl;
--- No role can change committed rows of the log: writers insert rows, and the mirror updates its status.
+-- No role writes to a table: the functions do, and they keep the rules of the log.
 do $$
 declare role text;
 begin
@@ -10,18 +10,17 @@ begin
         end if;
         execute format('grant usage on schema %I to %I', current_schema(), role);
         execute format('grant select on all tables in schema %I to %I', current_schema(), role);
+        execute format('revoke all on dl_grantees, dl_grants from %I', role);
     end loop;
 end $$;
 
-grant insert on dl_tables, dl_transactions, dl_table_versions, dl_add_files, dl_remove_files, dl_cdc_files, dl_borrowed_files,
-    dl_partitions, dl_partition_files, dl_column_bounds, dl_metadata_updates, dl_protocol_updates, dl_txn_actions, dl_domain_metadata,
-    dl_mirror_status, dl_writes to deltasql_writer;
-grant delete on dl_writes to deltasql_writer;
-grant update (started_at) on dl_writes to deltasql_writer;
-grant update (current_version, shape_version, head_commit_id, shape_commit_id, num_files, committed_at, properties, dropped_at) on dl_tables to deltasql_writer;
-grant usage on sequence dl_commit_ids to deltasql_writer;
+grant execute on function dl_place, dl_is_confined, dl_visible_keys, dl_sees_transaction, dl_table_key, dl_applied
+    to deltasql_reader, deltasql_writer, deltasql_mirror;
 
-grant insert, update on dl_mirror_status to deltasql_mirror;
-grant update (manifest, snapshot) on dl_transactions to deltasql_mirror, deltasql_writer;
-grant update (status, json_written, checkpoint_written, error_message, retry_count, last_attempt_at)
-    on dl_mirror_status to deltasql_writer;
+grant execute on function dl_draw_commit_ids, dl_find_files, dl_lock_heads, dl_stage_adds, dl_stage_removes, dl_stage_cdc,
+    dl_stage_partitions, dl_commit, dl_store_bounds, dl_create_table, dl_table_exists, dl_location_used, dl_drop_table, dl_begin_write,
+    dl_end_write, dl_forget_writes to deltasql_writer;
+
+-- Writers publish their own commits.
+grant execute on function dl_mirror_succeeded, dl_mirror_failed, dl_mirror_reopen, dl_mirror_retry, dl_mirror_checkpoint,
+    dl_mirror_cleaned, dl_mirror_give_up, dl_manifest_written to deltasql_writer, deltasql_mirror;

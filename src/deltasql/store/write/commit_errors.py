@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import psycopg
 
-from deltasql.errors import ConcurrentTransaction, HistoryReplaced, TableExists, TableNotFound, VersionConflict
+from deltasql.errors import (
+    ConcurrentTransaction,
+    HistoryReplaced,
+    TableExists,
+    TableNotFound,
+    ValidationError,
+    VersionConflict,
+)
 from deltasql.protocol.table_changes import TableCommit
 from deltasql.store.action_rows import loads
-from deltasql.store.database import Row
 from deltasql.store.sqlstate import translate
 from deltasql.store.write.prepared_commit import PreparedCommit
 
@@ -52,6 +58,8 @@ def explain(error: psycopg.Error, prepared: Sequence[PreparedCommit]) -> Excepti
         "DL301": FilesChanged,
         "DL302": lambda: _files_added_by_another(commits[detail["key"]]),
         "DL404": lambda: TableNotFound(commits[detail[0]].state.name),
+        "DL411": lambda: _location_overlap(prepared, detail),
+        "DL422": lambda: _invalid(error, prepared),
         "DL410": lambda: _history_replaced(commits[detail["key"]]),
         "DL409": lambda: version_conflict(commits[detail["key"]], detail["actual"]),
     }
@@ -90,8 +98,15 @@ def version_conflict(commit: TableCommit, actual: int) -> VersionConflict:
     return VersionConflict(commit.state.table_id, commit.expected_version or 0, actual, commit.state.name)
 
 
-def location_overlap(name: str, location: str, other: Row) -> TableExists:
+def _invalid(error: psycopg.Error, prepared: Sequence[PreparedCommit]) -> ValidationError:
+    names = ", ".join(one.commit.state.name for one in prepared)
+    return ValidationError(f"table {names}: {error.diag.message_primary}", table=names)
+
+
+def _location_overlap(prepared: Sequence[PreparedCommit], other: Mapping[str, str]) -> TableExists:
     """Return the error for a new table whose name or location another table has."""
+    commit = next(one.commit for one in prepared if one.commit.create and one.key == one.commit.state.table_key)
+    name, location = commit.state.name, commit.create.location if commit.create else ""
     if other["name"] == name:
         return TableExists(name)
     return TableExists(

@@ -1,7 +1,7 @@
 """Commit to one or more tables. This is the only commit path.
 
 A small commit is one call of `dl_commit`, which is one round trip. A large commit, or one that must check winners for
-conflicts, takes the same steps in an explicit transaction: it copies the file rows before any lock, locks the tables in
+conflicts, takes the same steps in an explicit transaction: it stages the file rows before any lock, locks the tables in
 key order, checks the winners under the lock, and calls the same `dl_commit` to write the versions.
 """
 
@@ -23,16 +23,7 @@ from deltasql.errors import (
 )
 from deltasql.protocol.table_changes import TableCommit
 from deltasql.store import action_rows
-from deltasql.store.action_rows import CommitPartitions
-from deltasql.store.database import (
-    Connection,
-    Database,
-    copy_partition_files,
-    copy_rows,
-    fetch,
-    lock_seconds,
-    milliseconds,
-)
+from deltasql.store.database import Connection, Database, fetch, lock_seconds, milliseconds
 from deltasql.store.queries import queries
 from deltasql.store.sqlstate import is_rejection, translated
 from deltasql.store.write import outcome
@@ -41,7 +32,6 @@ from deltasql.store.write.commit_errors import (
     FilesChanged,
     WinnersToCheck,
     explain,
-    location_overlap,
     partly_applied,
     version_conflict,
 )
@@ -53,15 +43,13 @@ from deltasql.store.write.prepared_commit import (
     TransactionHeader,
     commit_request,
     describe,
-    path_gens_of,
     prepare,
 )
+from deltasql.store.write.stage_files import stage
 from deltasql.store.write.winners import check_winners
 
 _log = logging.getLogger(__name__)
 _LOOKUP_ATTEMPTS = 20
-# Any constant works, as long as every deltasql process takes the same lock before it creates a table.
-_LOCATIONS_LOCK = 0x6C6F6361
 
 AfterCommit = Callable[[Sequence[Landed]], Mapping[str, MirrorFailure]]
 """Called with the commits that landed. Returns the tables that could not be published, by id."""
@@ -226,7 +214,7 @@ def _in_steps(connection: Connection, attempt: _Attempt) -> dict[str, Committed]
 
 
 def precheck(connection: Connection, prepared: Sequence[PreparedCommit]) -> None:
-    """Check expected versions without a lock, so that a commit that is too late does not copy its files."""
+    """Check expected versions without a lock, so that a commit that is too late does not stage its files."""
     if all(one.commit.expected_version is None for one in prepared):
         return
     rows = fetch(connection, "heads", {"keys": [one.key for one in prepared]})
@@ -257,38 +245,9 @@ def register(connection: Connection, prepared: PreparedCommit) -> None:
     """Insert a table that this transaction creates. Reject a location that overlaps that of another table."""
     new = prepared.commit.create
     if new is not None:
-        state = prepared.commit.state
-        fetch(connection, "lock_locations", {"lock": _LOCATIONS_LOCK})
-        for other in fetch(connection, "overlapping", {"location": new.location}):
-            raise location_overlap(state.name, new.location, other)
         values = {"namespace": new.namespace, "name": new.name, "location": new.location}
-        prepared.key = fetch(connection, "insert_table", {"table_id": state.table_id, **values})[0]["table_key"]
-
-
-def stage(connection: Connection, prepared: PreparedCommit) -> None:
-    """Copy all file rows into the log, before any lock. They are invisible until COMMIT."""
-    changes = prepared.commit.changes
-    prepared.partitions = CommitPartitions()
-    if changes.adds:
-        key = (prepared.key, prepared.commit_id)
-        adds = action_rows.add_rows(changes, path_gens_of(prepared), prepared.partitions, *key)
-        copy_rows(connection, "dl_add_files", (*action_rows.KEY_COLUMNS, *action_rows.ADD_COLUMNS), adds)
-    removes = action_rows.remove_rows(changes.removes, prepared.removed_adds, prepared.superseded)
-    _copy(connection, prepared, "dl_remove_files", action_rows.REMOVE_COLUMNS, removes)
-    _copy(connection, prepared, "dl_cdc_files", action_rows.CDC_COLUMNS, action_rows.cdc_rows(changes.cdc))
-    copy_partition_files(connection, prepared.key, prepared.commit_id, prepared.partitions.files())
-
-
-def _copy(
-    connection: Connection,
-    prepared: PreparedCommit,
-    table: str,
-    columns: action_rows.Columns,
-    rows: Sequence[tuple[Any, ...]],
-) -> None:
-    if rows:
-        key = (prepared.key, prepared.commit_id)
-        copy_rows(connection, table, (*action_rows.KEY_COLUMNS, *columns), (key + row for row in rows))
+        params = {"table_id": prepared.commit.state.table_id, **values}
+        prepared.key = fetch(connection, "create_table", params)[0]["table_key"]
 
 
 def lock_heads(connection: Connection, prepared: Sequence[PreparedCommit]) -> dict[int, int]:

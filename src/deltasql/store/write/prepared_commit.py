@@ -125,7 +125,6 @@ def _description(commit: TableCommit) -> dict[str, Any]:
     if commit.is_check:
         return {"check": True}
     info = commit_info(commit)
-    details = changes.metadata or changes.protocols or changes.txns or changes.domains
     required = {
         "read_version": commit.state.version,
         "is_blind_append": commit.is_blind_append,
@@ -133,19 +132,15 @@ def _description(commit: TableCommit) -> dict[str, Any]:
         "isolation_level": isolation_of(commit),
         "operation": info.operation,
         "commit_info": action_rows.dumps(info.to_dict()),
-        "num_adds": len(changes.adds),
-        "num_removes": len(changes.removes),
     }
     optional = {
         "expected": commit.expected_version,
-        "committer": info.user_name,
+        "author": info.user_name,
         "operation_parameters": action_rows.map_text(info.operation_parameters),
         "metadata": action_rows.metadata_json(changes.metadata[0]) if changes.metadata else None,
         "protocol": action_rows.protocol_json(changes.protocols[0]) if changes.protocols else None,
         "txns": action_rows.txn_json(changes.txns) or None,
         "domains": action_rows.domain_json(changes.domains) or None,
-        "new_shape": True if changes.metadata or changes.protocols else None,
-        "details": True if details else None,
         "in_commit_timestamp": True if commit.in_commit_timestamp else None,
     }
     return required | {key: value for key, value in optional.items() if value is not None}
@@ -159,7 +154,6 @@ def commit_request(prepared: PreparedCommit, *, inline: bool, head: int | None =
         "key": prepared.key,
         "commit": prepared.commit_id,
         "checked_version": prepared.commit.state.version if head is None else head,
-        "num_files_delta": len(changes.adds) - len(changes.removes) - len(prepared.superseded),
     }
     optional: dict[str, Any] = {"borrowed": prepared.borrowed_from}
     if prepared.commit.state.head_id >= 0:
@@ -168,7 +162,6 @@ def commit_request(prepared: PreparedCommit, *, inline: bool, head: int | None =
         request["inline"] = True
         prepared.partitions = CommitPartitions()
         optional["adds"] = list(action_rows.add_rows(changes, path_gens_of(prepared), prepared.partitions))
-        optional["partition_files"] = prepared.partitions.files()
         optional["removes"] = action_rows.remove_rows(changes.removes, prepared.removed_adds, prepared.superseded)
         optional["cdc"] = action_rows.cdc_rows(changes.cdc)
     optional["partitions"] = prepared.partitions.rows()

@@ -3,6 +3,11 @@
 -- A commit first inserts its file rows under a commit_id, before any table is locked. dl_commit then locks the tables, gives each
 -- of them its next version, and links that version to the commit_id in dl_table_versions. The rows of a commit become visible
 -- when its database transaction commits. File rows are never updated or deleted.
+--
+-- Only the owner of the schema writes to its tables. All other accounts call functions, which run as the owner (security definer)
+-- and keep the rules of the log: see "Access". The functions keep this search path, with temporary objects last, so that nobody
+-- can put objects of their own before those of the schema.
+select set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
 
 create table dl_migrations (
     number     int primary key,
@@ -19,6 +24,7 @@ create table dl_lake (
     lake_id    uuid not null default gen_random_uuid(),
     place      text not null,
     directory  text,
+    allowed_roots text[],
     created_at timestamptz not null default clock_timestamp(),
     is_only    boolean primary key default true check (is_only)
 );
@@ -27,10 +33,11 @@ comment on table dl_lake is 'One row: the identity of the lake.';
 comment on column dl_lake.lake_id is 'The id of the lake. The file _deltasql_owner.json at the location of each table has it too.';
 comment on column dl_lake.place is 'The server, the database and the schema in which the lake lives (dl_place). A copy of the database is in another place.';
 comment on column dl_lake.directory is 'The directory of an embedded server.';
+comment on column dl_lake.allowed_roots is 'The locations below which tables may be created. It is null if every location is allowed.';
 comment on column dl_lake.created_at is 'The time when the lake was created.';
 comment on column dl_lake.is_only is 'Always true, so that there is one row.';
 
-create function dl_place() returns text language sql stable as $$
+create function dl_place() returns text language sql stable set search_path from current as $$
     select concat_ws('/', (select system_identifier from pg_control_system()),
         (select oid from pg_database where datname = current_database()), 'dl_lake'::regclass::oid)
 $$;
@@ -43,7 +50,7 @@ insert into dl_lake (place) values (dl_place());
 -- a backup; the sequence tells apart clients that draw in the same microsecond.
 create sequence dl_commit_ids;
 
-create function dl_draw_commit_ids() returns bigint language sql as $$
+create function dl_draw_commit_ids() returns bigint language sql security definer set search_path from current as $$
     select ((extract(epoch from clock_timestamp()) - 1577836800) * 1000000)::bigint * 4096 + (nextval('dl_commit_ids') % 64) * 64
 $$;
 
@@ -94,6 +101,7 @@ comment on column dl_tables.properties is 'The table properties at the current v
 create table dl_transactions (
     txn_id       uuid not null,
     committed_at timestamptz not null,
+    committer    text not null,
     author       text,
     message      text,
     num_tables   int not null,
@@ -110,6 +118,7 @@ create index dl_transactions_committed_at on dl_transactions (committed_at);
 comment on table dl_transactions is 'One row per transaction that committed to more than one table. The same txn_id is in dl_table_versions for each of its tables; a transaction on one table is only there.';
 comment on column dl_transactions.txn_id is 'The id of the transaction.';
 comment on column dl_transactions.committed_at is 'The time of the commit, the same in all its tables.';
+comment on column dl_transactions.committer is 'The account that committed the transaction (session_user).';
 comment on column dl_transactions.author is 'The author given by the caller.';
 comment on column dl_transactions.message is 'The message given by the caller.';
 comment on column dl_transactions.num_tables is 'The number of tables that got a new version.';
@@ -123,7 +132,8 @@ create table dl_table_versions (
     commit_id        bigint not null,
     txn_id           uuid not null,
     committed_at     timestamptz not null,
-    committer        text,
+    committer        text not null,
+    author           text,
     operation        text not null,
     operation_parameters text,
     read_version     bigint,
@@ -150,7 +160,8 @@ comment on column dl_table_versions.version is 'The version number, from 0 witho
 comment on column dl_table_versions.commit_id is 'The id that the file rows of this version carry in dl_add_files, dl_remove_files and dl_cdc_files.';
 comment on column dl_table_versions.txn_id is 'The transaction that committed the version.';
 comment on column dl_table_versions.committed_at is 'The time of the commit. Within a table, later versions have later times.';
-comment on column dl_table_versions.committer is 'The user or application that committed the version.';
+comment on column dl_table_versions.committer is 'The account that committed the version (session_user). Nobody can give another one.';
+comment on column dl_table_versions.author is 'The author given by the caller.';
 comment on column dl_table_versions.operation is 'The name of the operation, for example WRITE, MERGE or OPTIMIZE.';
 comment on column dl_table_versions.operation_parameters is 'The parameters of the operation, as JSON.';
 comment on column dl_table_versions.read_version is 'The version that the transaction read before it committed.';
@@ -453,9 +464,27 @@ comment on column dl_mirror_status.error_message is 'The error of the last faile
 comment on column dl_mirror_status.retry_count is 'The number of failed attempts.';
 comment on column dl_mirror_status.last_attempt_at is 'The time of the last attempt.';
 
+-- Staged rows are part of the table as soon as their database transaction commits, so they may not be committed without a version:
+-- the foreign key is checked at the end of the transaction, if the row is still there. dl_commit deletes it.
+create table dl_staged (
+    commit_id      bigint primary key references dl_table_versions (commit_id) deferrable initially deferred,
+    table_key      int not null,
+    num_adds       int not null,
+    num_removes    int not null,
+    num_superseded int not null
+);
+
+comment on table dl_staged is 'One row per large commit that has staged its files and has no version yet. The rows are never visible to other transactions.';
+comment on column dl_staged.commit_id is 'The commit (dl_add_files.commit_id).';
+comment on column dl_staged.table_key is 'The table (dl_tables.table_key).';
+comment on column dl_staged.num_adds is 'The number of files that the commit adds.';
+comment on column dl_staged.num_removes is 'The number of files that the commit removes.';
+comment on column dl_staged.num_superseded is 'The number of files that the commit adds again.';
+
 create table dl_writes (
     txn_id     uuid not null,
     table_key  int not null references dl_tables,
+    writer     text not null default session_user,
     started_at timestamptz not null default clock_timestamp(),
     primary key (txn_id, table_key)
 );
@@ -463,16 +492,143 @@ create table dl_writes (
 comment on table dl_writes is 'One row per transaction that is writing files of a table. The names of the files contain the transaction id, and cleaning up orphaned files skips them.';
 comment on column dl_writes.txn_id is 'The transaction that writes the files.';
 comment on column dl_writes.table_key is 'The table (dl_tables.table_key).';
+comment on column dl_writes.writer is 'The account of the transaction (session_user).';
 comment on column dl_writes.started_at is 'The time when the transaction last started to write. An old row belongs to a writer that stopped without ending its transaction.';
+
+
+-- Access
+--
+-- An account that is a member of a role in dl_grantees is confined: it reads and writes only in the namespaces that it was granted.
+-- Any other account works on all namespaces. The rules look at session_user, which SET ROLE does not change. A confined account
+-- stays confined when its last grant is revoked.
+
+create table dl_grantees (
+    role text primary key
+);
+
+comment on table dl_grantees is 'One row per role that works only in the namespaces that it was granted.';
+comment on column dl_grantees.role is 'The name of the role.';
+
+create table dl_grants (
+    role      text not null references dl_grantees on delete cascade,
+    namespace text not null,
+    privilege text not null,
+    constraint dl_grants_pkey primary key (role, namespace, privilege),
+    constraint dl_grants_privilege_check check (privilege in ('read', 'write', 'purge'))
+);
+
+comment on table dl_grants is 'One row per privilege of a role in a namespace.';
+comment on column dl_grants.role is 'The name of the role.';
+comment on column dl_grants.namespace is 'The namespace in lower case, empty for all namespaces.';
+comment on column dl_grants.privilege is 'read, write or purge. Each of them includes read.';
+
+create function dl_is_confined() returns boolean language plpgsql stable security definer set search_path from current as $$
+begin
+    return exists (select from dl_grantees)
+        and not pg_has_role(session_user, (select relowner from pg_class where oid = 'dl_tables'::regclass), 'member')
+        and exists (select from dl_grantees g join pg_roles r on r.rolname = g.role
+                    where pg_has_role(session_user, r.oid, 'member'));
+end $$;
+
+comment on function dl_is_confined is 'Return whether this account works only in the namespaces that it was granted.';
+
+create function dl_may(p_namespace text, p_privilege text) returns boolean
+language plpgsql stable security definer set search_path from current as $$
+begin
+    return not dl_is_confined() or exists (select from dl_grants g join pg_roles r on r.rolname = g.role
+        where g.namespace in ('', lower(p_namespace)) and (g.privilege = p_privilege or p_privilege = 'read')
+          and pg_has_role(session_user, r.oid, 'member'));
+end $$;
+
+comment on function dl_may is 'Return whether this account has a privilege in a namespace.';
+
+create function dl_visible_keys() returns setof int
+language plpgsql stable security definer set search_path from current as $$
+begin
+    return query select t.table_key from dl_tables t
+        where t.namespace in (select n.namespace from (select distinct d.namespace from dl_tables d) n
+                              where dl_may(n.namespace, 'read'));
+end $$;
+
+comment on function dl_visible_keys is 'Return the tables that this account may read, by dl_tables.table_key.';
+
+create function dl_sees_transaction(p_txn_id uuid) returns boolean
+language plpgsql stable security definer set search_path from current as $$
+begin
+    return not exists (select from dl_table_versions v join dl_tables t using (table_key)
+                       where v.txn_id = p_txn_id and not dl_may(t.namespace, 'read'));
+end $$;
+
+comment on function dl_sees_transaction is 'Return whether this account may read all tables of a transaction.';
+
+create function dl_require_in(p_namespace text, p_privilege text) returns void language plpgsql stable as $$
+begin
+    if not dl_may(p_namespace, p_privilege) then
+        raise exception '% may not % in namespace %', session_user, p_privilege, p_namespace
+            using errcode = 'insufficient_privilege',
+                hint = format('the owner of the lake can allow it: deltasql grant %s ON NAMESPACE %s TO %s',
+                              p_privilege, p_namespace, session_user);
+    end if;
+end $$;
+
+comment on function dl_require_in is 'Raise an error if this account lacks a privilege in a namespace.';
+
+create function dl_require(p_table_key int, p_privilege text) returns void language plpgsql stable as $$
+declare namespace text;
+begin
+    if dl_is_confined() then
+        select t.namespace into namespace from dl_tables t where t.table_key = p_table_key;
+        if namespace is null or not dl_may(namespace, 'read') then
+            raise exception 'a table does not exist' using errcode = 'DL404', detail = jsonb_build_array(p_table_key)::text;
+        end if;
+        perform dl_require_in(namespace, p_privilege);
+    end if;
+end $$;
+
+comment on function dl_require is 'Raise an error if this account lacks a privilege on a table.';
+
+create function dl_table_key(p_table_id uuid, p_namespace text, p_name text) returns int
+language plpgsql stable security definer set search_path from current as $$
+declare found record;
+begin
+    if p_table_id is not null then
+        select t.table_key, t.namespace into found from dl_tables t where t.table_id = p_table_id and t.dropped_at is null;
+    else
+        select t.table_key, t.namespace into found from dl_tables t
+        where lower(t.namespace) = lower(p_namespace) and lower(t.name) = lower(p_name) and t.dropped_at is null;
+    end if;
+    return case when dl_may(found.namespace, 'read') then found.table_key end;
+end $$;
+
+comment on function dl_table_key is 'Return the key of a table by its id or its name, null if it does not exist or this account may not read it.';
+
+-- The owner of the schema is not subject to these policies. The conditions in parentheses are evaluated once per query.
+do $$
+declare name text;
+begin
+    foreach name in array array['dl_tables', 'dl_table_versions', 'dl_add_files', 'dl_remove_files', 'dl_cdc_files',
+        'dl_borrowed_files', 'dl_partitions', 'dl_partition_files', 'dl_column_bounds', 'dl_metadata_updates',
+        'dl_protocol_updates', 'dl_txn_actions', 'dl_domain_metadata', 'dl_mirror_status', 'dl_staged', 'dl_writes'] loop
+        execute format('alter table %I enable row level security', name);
+        execute format('create policy %I on %I for select using (not (select dl_is_confined())
+            or table_key = any (array(select dl_visible_keys())))', name || '_read', name);
+    end loop;
+end $$;
+
+alter table dl_transactions enable row level security;
+create policy dl_transactions_read on dl_transactions for select
+    using (not (select dl_is_confined()) or dl_sees_transaction(txn_id));
+
 
 
 -- Views: the log by table name and version instead of table_key and commit_id
 
 create view dl_history as
-select t.table_id, t.namespace, t.name, v.version, v.committed_at, v.committer, v.operation,
+select t.table_id, t.namespace, t.name, v.version, v.committed_at, v.committer, v.author, v.operation,
        v.operation_parameters, v.is_blind_append, v.num_adds, v.num_removes, v.txn_id, v.commit_info
 from dl_table_versions v
-join dl_tables t using (table_key);
+join dl_tables t using (table_key)
+where not (select dl_is_confined()) or t.table_key = any (array(select dl_visible_keys()));
 
 comment on view dl_history is 'One row per version of a table, with the name of the table.';
 comment on column dl_history.table_id is 'The public id of the table.';
@@ -480,7 +636,8 @@ comment on column dl_history.namespace is 'The first part of the table name.';
 comment on column dl_history.name is 'The second part of the table name.';
 comment on column dl_history.version is 'The version number.';
 comment on column dl_history.committed_at is 'The time of the commit.';
-comment on column dl_history.committer is 'The user or application that committed the version.';
+comment on column dl_history.committer is 'The account that committed the version.';
+comment on column dl_history.author is 'The author given by the caller.';
 comment on column dl_history.operation is 'The name of the operation.';
 comment on column dl_history.operation_parameters is 'The parameters of the operation, as JSON.';
 comment on column dl_history.is_blind_append is 'Whether the commit only added files without reading the table.';
@@ -497,7 +654,8 @@ join dl_tables t using (table_key)
 join dl_table_versions v on v.commit_id = a.commit_id
 left join dl_remove_files r
   on r.table_key = a.table_key and r.add_commit_id = a.commit_id and r.add_ord = a.ord
-left join dl_table_versions rv on rv.commit_id = r.commit_id;
+left join dl_table_versions rv on rv.commit_id = r.commit_id
+where not (select dl_is_confined()) or t.table_key = any (array(select dl_visible_keys()));
 
 comment on view dl_files is 'One row per file, with the version that added it and the version that removed it. The files at version V are those with added_version <= V and (removed_version is null or removed_version > V).';
 comment on column dl_files.table_id is 'The public id of the table.';
@@ -521,8 +679,11 @@ comment on column dl_files.deletion_vector is 'The deletion vector that marks de
 -- another path with the same hash is returned with a null commit_id, because its path_gen is taken.
 create function dl_find_files(p_table_key int, p_paths text[])
 returns table (path text, path_gen smallint, commit_id bigint, ord int, removed_by bigint, deletion_vector text)
-language sql stable rows 100 as $$
-    with recursive by_hash as (
+language plpgsql stable rows 100 security definer set search_path from current as $$
+#variable_conflict use_column
+begin
+    perform dl_require(p_table_key, 'read');
+    return query with recursive by_hash as (
         select p.path, a.path as stored_path, 0 as gen, a.commit_id, a.ord, a.deletion_vector
         from unnest(p_paths) as p (path)
         join dl_add_files a
@@ -559,43 +720,182 @@ language sql stable rows 100 as $$
     select f.path, f.path_gen, f.commit_id, f.ord, r.commit_id, f.deletion_vector
     from files f
     left join dl_remove_files r
-      on r.table_key = p_table_key and r.add_commit_id = f.commit_id and r.add_ord = f.ord
-$$;
+      on r.table_key = p_table_key and r.add_commit_id = f.commit_id and r.add_ord = f.ord;
+end $$;
 
 comment on function dl_find_files is 'Return the rows of dl_add_files for some paths of a table, each with the commit that removed the file.';
 
+create function dl_check_paths(p_paths text[]) returns void language plpgsql stable as $$
+declare path text;
+begin
+    select p into path from unnest(p_paths) as p
+    where (left(p, 1) = '/' or strpos(p, '..') > 0 or strpos(p, ':') > 0 or strpos(p, '%') > 0 or strpos(p, '\') > 0)
+      and p ~* '^(/|%2f|\\|[a-z][a-z0-9+.-]*:)|(^|/|%2f|\\|%5c)(\.|%2e){2}(/|%2f|\\|%5c|$)'
+    limit 1;
+    if found then
+        raise exception 'a file is outside of the table: %', path using errcode = 'DL422';
+    end if;
+end $$;
+
+comment on function dl_check_paths is 'Raise an error if a path is not relative to the table or leads out of it.';
+
+create function dl_check_removes(p_table_key int, p_commit_ids bigint[], p_ords int[], p_paths text[]) returns void
+language plpgsql stable as $$
+declare path text;
+begin
+    select r.path into path from unnest(p_commit_ids, p_ords, p_paths) as r (commit_id, ord, path)
+    where not exists (select from dl_add_files a where a.table_key = p_table_key and a.commit_id = r.commit_id
+                      and a.ord = r.ord and a.path = r.path)
+    limit 1;
+    if found then
+        raise exception 'the commit removes a file that is not in the table: %', path using errcode = 'DL422';
+    end if;
+end $$;
+
+comment on function dl_check_removes is 'Raise an error if a removed file does not refer to the row that added it.';
+
 create function dl_stage(p_tables jsonb) returns void language plpgsql as $$
 begin
+    perform dl_check_paths(array(
+        select f->>6 from jsonb_array_elements(p_tables) t, jsonb_array_elements(t->'adds') f
+        union all select f->>2 from jsonb_array_elements(p_tables) t, jsonb_array_elements(t->'cdc') f));
     insert into dl_add_files (table_key, commit_id, ord, size, modification_time, partition_key, data_change,
         path_gen, path, partition_values, stats, tags, deletion_vector, base_row_id,
         default_row_commit_version, clustering_provider, extra)
     select (t->>'key')::int, (t->>'commit')::bigint, (f->>0)::int, (f->>1)::bigint, (f->>2)::bigint,
         (f->>3)::bigint, (f->>4)::boolean, (f->>5)::smallint, f->>6, f->>7, f->>8, f->>9, f->>10, (f->>11)::bigint,
         (f->>12)::bigint, f->>13, f->>14
-    from jsonb_array_elements(p_tables) t, jsonb_array_elements(t->'adds') f;
+    from jsonb_array_elements(p_tables) t, jsonb_array_elements(t->'adds') f where not t ? 'check';
     if p_tables @? '$[*].removes' then
+        perform dl_check_removes((t->>'key')::int, array_agg((f->>1)::bigint), array_agg((f->>2)::int), array_agg(f->>7))
+        from jsonb_array_elements(p_tables) t, jsonb_array_elements(t->'removes') f group by t->>'key';
         insert into dl_remove_files (table_key, commit_id, ord, add_commit_id, add_ord, deletion_timestamp,
             data_change, superseded, extended_file_metadata, path, partition_values, size, stats, tags,
             deletion_vector, base_row_id, default_row_commit_version, extra)
         select (t->>'key')::int, (t->>'commit')::bigint, (f->>0)::int, (f->>1)::bigint, (f->>2)::int,
             (f->>3)::bigint, (f->>4)::boolean, (f->>5)::boolean, (f->>6)::boolean, f->>7, f->>8, (f->>9)::bigint,
             f->>10, f->>11, f->>12, (f->>13)::bigint, (f->>14)::bigint, f->>15
-        from jsonb_array_elements(p_tables) t, jsonb_array_elements(t->'removes') f;
+        from jsonb_array_elements(p_tables) t, jsonb_array_elements(t->'removes') f where not t ? 'check';
     end if;
     if p_tables @? '$[*].cdc' then
         insert into dl_cdc_files (table_key, commit_id, ord, size, path, partition_values, tags, extra)
         select (t->>'key')::int, (t->>'commit')::bigint, (f->>0)::int, (f->>1)::bigint, f->>2, f->>3, f->>4, f->>5
-        from jsonb_array_elements(p_tables) t, jsonb_array_elements(t->'cdc') f;
+        from jsonb_array_elements(p_tables) t, jsonb_array_elements(t->'cdc') f where not t ? 'check';
     end if;
-    if p_tables @? '$[*].partition_files' then
+    if p_tables @? '$[*].partitions' then
         insert into dl_partition_files (table_key, commit_id, partition_key, ords)
-        select (t->>'key')::int, (t->>'commit')::bigint, (f->>0)::bigint,
-            array(select jsonb_array_elements_text(f->1)::int)
-        from jsonb_array_elements(p_tables) t, jsonb_array_elements(t->'partition_files') f;
+        select (t->>'key')::int, (t->>'commit')::bigint, (f->>3)::bigint, array_agg((f->>0)::int order by (f->>0)::int)
+        from jsonb_array_elements(p_tables) t, jsonb_array_elements(t->'adds') f
+        where f->>3 is not null and not t ? 'check' group by 1, 2, 3;
     end if;
 end $$;
 
-comment on function dl_stage is 'Insert the file rows of a small commit, which arrive as JSON in the same round trip as the commit. Large commits insert them with COPY.';
+comment on function dl_stage is 'Insert the file rows of a small commit, which arrive as JSON in the same round trip as the commit.';
+
+create function dl_begin_stage(p_table_key int, p_commit_id bigint, p_adds int, p_removes int, p_superseded int) returns void
+language plpgsql as $$
+begin
+    perform dl_require(p_table_key, 'write');
+    -- The second check must see what was committed while the first statement waited.
+    if current_setting('transaction_isolation') <> 'read committed' then
+        raise exception 'files are staged in READ COMMITTED transactions only' using errcode = 'DL422';
+    end if;
+    insert into dl_staged as d (commit_id, table_key, num_adds, num_removes, num_superseded)
+    values (p_commit_id, p_table_key, p_adds, p_removes, p_superseded)
+    on conflict (commit_id) do update set num_adds = d.num_adds + p_adds, num_removes = d.num_removes + p_removes,
+        num_superseded = d.num_superseded + p_superseded
+    where d.table_key = p_table_key;
+    if not found or exists (select from dl_table_versions v where v.commit_id = p_commit_id) then
+        raise exception 'commit % has a version already, or is one of another table', p_commit_id using errcode = 'DL422';
+    end if;
+end $$;
+
+comment on function dl_begin_stage is 'Record that a commit stages files, and raise an error if it has a version already.';
+
+create function dl_stage_adds(p_table_key int, p_commit_id bigint, p_first int, p_size bigint[], p_modification_time bigint[],
+    p_partition_key bigint[], p_data_change boolean[], p_path_gen smallint[], p_path text[], p_partition_values text[],
+    p_stats text[], p_tags text[], p_deletion_vector text[], p_base_row_id bigint[], p_default_row_commit_version bigint[],
+    p_clustering_provider text[], p_extra text[])
+returns void language plpgsql security definer set search_path from current as $$
+begin
+    perform dl_begin_stage(p_table_key, p_commit_id, cardinality(p_path), 0, 0);
+    perform dl_check_paths(p_path);
+    insert into dl_add_files (table_key, commit_id, ord, size, modification_time, partition_key, data_change, path_gen, path,
+        partition_values, stats, tags, deletion_vector, base_row_id, default_row_commit_version, clustering_provider, extra)
+    select p_table_key, p_commit_id, p_first + (f.n - 1)::int, f.size, f.modification_time, f.partition_key,
+        coalesce(f.data_change, true), f.path_gen, f.path, coalesce(f.partition_values, '{}'), f.stats, f.tags,
+        f.deletion_vector, f.base_row_id, f.default_row_commit_version, f.clustering_provider, f.extra
+    from unnest(p_size, p_modification_time, p_partition_key, p_data_change, p_path_gen, p_path, p_partition_values, p_stats,
+        p_tags, p_deletion_vector, p_base_row_id, p_default_row_commit_version, p_clustering_provider, p_extra)
+        with ordinality as f (size, modification_time, partition_key, data_change, path_gen, path, partition_values, stats,
+        tags, deletion_vector, base_row_id, default_row_commit_version, clustering_provider, extra, n);
+end $$;
+
+comment on function dl_stage_adds is 'Insert added files of a large commit, one array per column. Null is an array of nulls; for data_change it is true, for partition_values no partition.';
+
+create function dl_stage_removes(p_table_key int, p_commit_id bigint, p_ord int[], p_add_commit_id bigint[], p_add_ord int[],
+    p_deletion_timestamp bigint[], p_data_change boolean[], p_superseded boolean[], p_extended_file_metadata boolean[],
+    p_path text[], p_partition_values text[], p_size bigint[], p_stats text[], p_tags text[], p_deletion_vector text[],
+    p_base_row_id bigint[], p_default_row_commit_version bigint[], p_extra text[])
+returns void language plpgsql security definer set search_path from current as $$
+declare again constant int := coalesce(cardinality(array_positions(p_superseded, true)), 0);
+begin
+    perform dl_begin_stage(p_table_key, p_commit_id, 0, cardinality(p_path) - again, again);
+    perform dl_check_removes(p_table_key, p_add_commit_id, p_add_ord, p_path);
+    insert into dl_remove_files (table_key, commit_id, ord, add_commit_id, add_ord, deletion_timestamp, data_change, superseded,
+        extended_file_metadata, path, partition_values, size, stats, tags, deletion_vector, base_row_id,
+        default_row_commit_version, extra)
+    select p_table_key, p_commit_id, f.*
+    from unnest(p_ord, p_add_commit_id, p_add_ord, p_deletion_timestamp, p_data_change, p_superseded, p_extended_file_metadata,
+        p_path, p_partition_values, p_size, p_stats, p_tags, p_deletion_vector, p_base_row_id, p_default_row_commit_version,
+        p_extra) as f;
+end $$;
+
+comment on function dl_stage_removes is 'Insert removed files of a large commit, one array per column.';
+
+create function dl_stage_cdc(p_table_key int, p_commit_id bigint, p_ord int[], p_size bigint[], p_path text[],
+    p_partition_values text[], p_tags text[], p_extra text[])
+returns void language plpgsql security definer set search_path from current as $$
+begin
+    perform dl_begin_stage(p_table_key, p_commit_id, 0, 0, 0);
+    perform dl_check_paths(p_path);
+    insert into dl_cdc_files (table_key, commit_id, ord, size, path, partition_values, tags, extra)
+    select p_table_key, p_commit_id, f.* from unnest(p_ord, p_size, p_path, p_partition_values, p_tags, p_extra) as f;
+end $$;
+
+comment on function dl_stage_cdc is 'Insert change data files of a large commit, one array per column.';
+
+create function dl_stage_partitions(p_table_key int, p_commit_id bigint) returns void
+language plpgsql security definer set search_path from current as $$
+begin
+    perform dl_begin_stage(p_table_key, p_commit_id, 0, 0, 0);
+    insert into dl_partition_files (table_key, commit_id, partition_key, ords)
+    select p_table_key, p_commit_id, a.partition_key, array_agg(a.ord order by a.ord)
+    from dl_add_files a where a.table_key = p_table_key and a.commit_id = p_commit_id and a.partition_key is not null
+    group by a.partition_key;
+end $$;
+
+comment on function dl_stage_partitions is 'Insert the files of a large commit by partition, after its last file.';
+
+create function dl_staged_counts(t jsonb, out num_adds int, out num_removes int, out num_superseded int)
+language plpgsql stable as $$
+begin
+    if t ? 'inline' then
+        num_adds := coalesce(jsonb_array_length(t->'adds'), 0);
+        num_removes := coalesce(jsonb_array_length(t->'removes'), 0);
+        num_superseded := case when num_removes = 0 then 0 else
+            (select count(*) from jsonb_array_elements(t->'removes') f where (f->>5)::boolean) end;
+        num_removes := num_removes - num_superseded;
+    else
+        select d.num_adds, d.num_removes, d.num_superseded into num_adds, num_removes, num_superseded
+        from dl_staged d where d.commit_id = (t->>'commit')::bigint and d.table_key = (t->>'key')::int;
+        if not found then
+            num_adds := 0; num_removes := 0; num_superseded := 0;
+        end if;
+    end if;
+end $$;
+
+comment on function dl_staged_counts is 'Return how many files the commit of a table adds, removes and adds again.';
 
 create function dl_write_details(t jsonb, p_version bigint) returns void language plpgsql as $$
 declare k constant int := (t->>'key')::int; action jsonb;
@@ -675,27 +975,34 @@ comment on function dl_applied is 'Return how many of the given application tran
 --   DL300  versions after checked_version exist, and the caller must check them for conflicts under the lock
 --   DL301  files must be looked up again, because the transaction that wrote them committed in the meantime
 --   DL302  another transaction already added files of this transaction
---   DL404  a table does not exist
+--   DL404  a table does not exist, or the account may not see it
 --   DL409  the table is not at the version that the caller expects
 --   DL410  the table does not have the commit that the caller has read, because the database was restored from a backup
+-- Other errors: 42501, the account may not write to a table; DL422, the commit is invalid.
 create function dl_commit(p_txn_id uuid, p_author text, p_message text, p_tables jsonb)
 returns table (table_key int, version bigint, committed_at timestamptz)
-language plpgsql as $$
+language plpgsql security definer set search_path from current as $$
 #variable_conflict use_column
 declare
     num_tables constant int := jsonb_array_length(p_tables);
+    is_confined constant boolean := dl_is_confined();
     t jsonb; h record; done record; at timestamptz; locked int := 0;
 begin
     if p_tables @? '$[*].inline' then
         perform dl_stage(p_tables);
     end if;
 
-    for h in select d.table_key, d.current_version, d.shape_version, d.head_commit_id, d.committed_at from dl_tables d
+    for h in select d.table_key, d.namespace, d.current_version, d.shape_version, d.head_commit_id, d.committed_at
+             from dl_tables d
              where d.table_key = any (array(select (x->>'key')::int from jsonb_array_elements(p_tables) x))
+               and (not is_confined or d.table_key = any (array(select dl_visible_keys())))
                and d.dropped_at is null order by d.table_key for update loop
         t := p_tables->locked;
         locked := locked + 1;
         exit when (t->>'key')::int <> h.table_key;
+        if is_confined and not t ? 'check' then
+            perform dl_require_in(h.namespace, 'write');
+        end if;
         at := greatest(at, h.committed_at
             + case when t ? 'in_commit_timestamp' then interval '1 millisecond' else interval '1 microsecond' end);
         if (t->>'read_commit')::bigint <> h.head_commit_id and not exists (select from dl_table_versions v
@@ -740,7 +1047,7 @@ begin
             raise exception 'newer versions must be checked for conflicts' using errcode = 'DL300',
                 detail = jsonb_build_object('key', h.table_key, 'head', h.current_version)::text;
         end if;
-        if t ? 'details' then
+        if t ?| array['metadata', 'protocol', 'txns', 'domains'] then
             perform dl_write_details(t, h.current_version + 1);
         end if;
         if t ? 'partitions' then
@@ -752,40 +1059,281 @@ begin
     if locked < num_tables or (t->>'key')::int <> h.table_key then
         raise exception 'a table of this commit does not exist' using errcode = 'DL404',
             detail = (select coalesce(jsonb_agg(x->'key'), '[]') from jsonb_array_elements(p_tables) x where not exists (
-                select from dl_tables d where d.table_key = (x->>'key')::int and d.dropped_at is null))::text;
+                select from dl_tables d where d.table_key = (x->>'key')::int and d.dropped_at is null
+                    and (not is_confined or d.table_key = any (array(select dl_visible_keys())))))::text;
     end if;
 
     if num_tables > 1 then
-        insert into dl_transactions (txn_id, committed_at, author, message, num_tables, tables)
-        select p_txn_id, at, p_author, p_message, count(*),
+        insert into dl_transactions (txn_id, committed_at, committer, author, message, num_tables, tables)
+        select p_txn_id, at, session_user, p_author, p_message, count(*),
             jsonb_object_agg(d.namespace || '.' || d.name, d.current_version + 1)
         from jsonb_array_elements(p_tables) x join dl_tables d on d.table_key = (x->>'key')::int
         where not x ? 'check' having count(*) > 1;
     end if;
-    return query with heads as (
+    return query with requests as (
+        select x, (x->>'key')::int as table_key, (x->>'commit')::bigint as commit_id, (x ?| array['metadata', 'protocol']) as new_shape,
+            c.num_adds, c.num_removes, c.num_superseded
+        from jsonb_array_elements(p_tables) x cross join lateral dl_staged_counts(x) c
+        where not x ? 'check'
+    ), heads as (
         update dl_tables d
         set current_version = d.current_version + 1, committed_at = at,
-            num_files = d.num_files + (x->>'num_files_delta')::bigint,
-            shape_version = case when x ? 'new_shape' then d.current_version + 1 else d.shape_version end,
-            head_commit_id = (x->>'commit')::bigint,
-            shape_commit_id = case when x ? 'new_shape' then (x->>'commit')::bigint else d.shape_commit_id end
-        from jsonb_array_elements(p_tables) x where d.table_key = (x->>'key')::int and not x ? 'check'
-        returning d.table_key, d.current_version as version, x
+            num_files = d.num_files + r.num_adds - r.num_removes - r.num_superseded,
+            shape_version = case when r.new_shape then d.current_version + 1 else d.shape_version end,
+            head_commit_id = r.commit_id,
+            shape_commit_id = case when r.new_shape then r.commit_id else d.shape_commit_id end
+        from requests r where d.table_key = r.table_key
+        returning d.table_key, d.current_version as version, r.x, r.commit_id, r.num_adds, r.num_removes
     ), versions as (
-        insert into dl_table_versions (table_key, version, commit_id, txn_id, committed_at, committer, operation,
+        insert into dl_table_versions (table_key, version, commit_id, txn_id, committed_at, committer, author, operation,
             operation_parameters, read_version, isolation_level, is_blind_append, data_change, has_metadata,
             has_protocol, has_txn, has_domain, in_commit_timestamp, num_adds, num_removes, commit_info)
-        select v.table_key, v.version, (x->>'commit')::bigint, p_txn_id, at, x->>'committer', x->>'operation',
+        select v.table_key, v.version, v.commit_id, p_txn_id, at, session_user, x->>'author', x->>'operation',
             x->>'operation_parameters', (x->>'read_version')::bigint, x->>'isolation_level', (x->>'is_blind_append')::boolean,
             (x->>'data_change')::boolean, x ? 'metadata', x ? 'protocol', x ? 'txns', x ? 'domains',
-            x ? 'in_commit_timestamp', (x->>'num_adds')::int, (x->>'num_removes')::int, x->>'commit_info'
+            x ? 'in_commit_timestamp', v.num_adds, v.num_removes, x->>'commit_info'
         from heads v
     ), outbox as (
         insert into dl_mirror_status (table_key, version) select v.table_key, v.version from heads v
+    ), staged as (
+        delete from dl_staged d using heads v where d.commit_id = v.commit_id
     ), written as (
-        delete from dl_writes w where w.txn_id = p_txn_id
+        delete from dl_writes w where w.txn_id = p_txn_id and w.writer = session_user
     )
     select v.table_key, v.version, at from heads v;
 end $$;
 
 comment on function dl_commit is 'Commit to one or more tables: lock them, check for conflicts, and write the new versions.';
+
+create function dl_lock_heads(p_table_keys int[]) returns table (table_key int, current_version bigint)
+language plpgsql security definer set search_path from current as $$
+#variable_conflict use_column
+begin
+    return query select d.table_key, d.current_version from dl_tables d
+        where d.table_key = any (p_table_keys) and d.dropped_at is null
+          and (not (select dl_is_confined()) or d.table_key = any (array(select dl_visible_keys())))
+        order by d.table_key for update;
+end $$;
+
+comment on function dl_lock_heads is 'Return the current versions of some tables, locked in key order so that overlapping transactions cannot deadlock.';
+
+-- The errors carry their values as JSON in DETAIL:
+--   DL411  the location overlaps that of another table
+create function dl_create_table(p_table_id uuid, p_namespace text, p_name text, p_location text) returns int
+language plpgsql security definer set search_path from current as $$
+declare key int; other record; roots constant text[] := (select allowed_roots from dl_lake);
+begin
+    perform dl_require_in(p_namespace, 'write');
+    if p_location ~ '(^|/)\.\.(/|$)|[[:cntrl:]]' or p_location !~ '^(/|[A-Za-z]:[/\\]|[A-Za-z][A-Za-z0-9+.-]*://.)' then
+        raise exception 'a location is a whole path or URL without "..": %', p_location using errcode = 'DL422';
+    end if;
+    if roots is not null and not exists (select from unnest(roots) as root
+            where p_location = root or starts_with(p_location, rtrim(root, '/') || '/')) then
+        raise exception 'location % is outside of the allowed roots: %', p_location, array_to_string(roots, ', ')
+            using errcode = 'DL422';
+    end if;
+    perform pg_advisory_xact_lock(x'6C6F6361'::int); -- one table at a time, so that the check for overlaps holds
+    select t.namespace, t.name, t.location into other from dl_tables t
+    where t.dropped_at is null and (t.location = p_location or starts_with(t.location, p_location || '/')
+        or starts_with(p_location, t.location || '/'))
+    limit 1;
+    if found then
+        raise exception 'the location overlaps that of another table' using errcode = 'DL411', detail =
+            (case when dl_may(other.namespace, 'read')
+             then jsonb_build_object('name', other.namespace || '.' || other.name, 'location', other.location)
+             else jsonb_build_object('name', 'another table', 'location', p_location) end)::text;
+    end if;
+    insert into dl_tables (table_id, namespace, name, location) values (p_table_id, p_namespace, p_name, p_location)
+    returning table_key into key;
+    return key;
+end $$;
+
+comment on function dl_create_table is 'Insert a table, and return its key. Its version 0 follows in the same transaction.';
+
+-- A table without version 0 would have no metadata.
+create function dl_check_created() returns trigger language plpgsql security definer set search_path from current as $$
+begin
+    if exists (select from dl_tables t where t.table_key = new.table_key and t.current_version < 0) then
+        raise exception 'table %.% has no version 0', new.namespace, new.name using errcode = 'DL422';
+    end if;
+    return null;
+end $$;
+
+comment on function dl_check_created is 'Raise an error at the end of a transaction that creates a table without a version.';
+
+create constraint trigger dl_tables_created after insert on dl_tables deferrable initially deferred
+    for each row execute function dl_check_created();
+
+create function dl_table_exists(p_table_id uuid) returns boolean
+language plpgsql stable security definer set search_path from current as $$
+begin
+    return exists (select from dl_tables where table_id = p_table_id and dropped_at is null);
+end $$;
+
+comment on function dl_table_exists is 'Return whether a table exists, even if this account may not read it.';
+
+create function dl_location_used(p_location text) returns boolean
+language plpgsql stable security definer set search_path from current as $$
+begin
+    return exists (select from dl_tables where location = p_location);
+end $$;
+
+comment on function dl_location_used is 'Return whether a table, dropped or not, has a location.';
+
+create function dl_drop_table(p_table_key int, p_purge boolean) returns boolean
+language plpgsql security definer set search_path from current as $$
+begin
+    perform dl_require(p_table_key, case when p_purge then 'purge' else 'write' end);
+    update dl_tables set dropped_at = clock_timestamp() where table_key = p_table_key and dropped_at is null;
+    return found;
+end $$;
+
+comment on function dl_drop_table is 'Drop a table, and return whether it existed. Its log stays.';
+
+create function dl_begin_write(p_txn_id uuid, p_table_key int) returns void
+language plpgsql security definer set search_path from current as $$
+begin
+    perform dl_require(p_table_key, 'write');
+    insert into dl_writes as w (txn_id, table_key) values (p_txn_id, p_table_key)
+    on conflict (txn_id, table_key) do update set started_at = clock_timestamp() where w.writer = session_user;
+end $$;
+
+comment on function dl_begin_write is 'Record that a transaction writes files of a table.';
+
+create function dl_end_write(p_txn_id uuid) returns void
+language plpgsql security definer set search_path from current as $$
+begin
+    delete from dl_writes where txn_id = p_txn_id and writer = session_user;
+end $$;
+
+comment on function dl_end_write is 'Record that a transaction of this account no longer writes files.';
+
+create function dl_forget_writes(p_table_key int) returns void
+language plpgsql security definer set search_path from current as $$
+begin
+    perform dl_require(p_table_key, 'purge');
+    delete from dl_writes w using dl_tables t
+    where w.table_key = p_table_key and t.table_key = p_table_key and t.dropped_at is not null;
+end $$;
+
+comment on function dl_forget_writes is 'Delete the records of all writers of a dropped table, because its files are deleted.';
+
+create function dl_store_bounds(p_table_key int, p_commit_id bigint, p_column_paths text[], p_bounds bytea[]) returns void
+language plpgsql security definer set search_path from current as $$
+begin
+    perform dl_require(p_table_key, 'write');
+    if not exists (select from dl_table_versions v where v.commit_id = p_commit_id and v.table_key = p_table_key
+                   and v.committer = session_user) then
+        raise exception 'the bounds of a commit come from its committer' using errcode = 'DL422';
+    end if;
+    insert into dl_column_bounds (table_key, commit_id, column_path, bounds)
+    select p_table_key, p_commit_id, b.path, b.bounds from unnest(p_column_paths, p_bounds) as b (path, bounds);
+end $$;
+
+comment on function dl_store_bounds is 'Insert the bounds of the columns of a large commit, once.';
+
+
+-- Functions of the mirror
+
+create function dl_mirror_succeeded(p_table_key int, p_versions bigint[]) returns void
+language plpgsql security definer set search_path from current as $$
+begin
+    perform dl_require(p_table_key, 'write');
+    update dl_mirror_status set status = 'SUCCESS', json_written = true, error_message = null, last_attempt_at = clock_timestamp()
+    where table_key = p_table_key and version = any (p_versions);
+end $$;
+
+comment on function dl_mirror_succeeded is 'Mark versions as published.';
+
+create function dl_mirror_failed(p_table_key int, p_version bigint, p_error text, p_final boolean, p_attempts int,
+    out status text, out was text)
+language plpgsql security definer set search_path from current as $$
+#variable_conflict use_column
+begin
+    perform dl_require(p_table_key, 'write');
+    select m.status into was from dl_mirror_status m where m.table_key = p_table_key and m.version = p_version for update;
+    update dl_mirror_status m set retry_count = m.retry_count + 1, error_message = p_error, last_attempt_at = clock_timestamp(),
+        status = case when p_final or m.retry_count + 1 >= p_attempts then 'FAILED' else 'PENDING' end
+    where m.table_key = p_table_key and m.version = p_version
+    returning m.status into status;
+end $$;
+
+comment on function dl_mirror_failed is 'Record a failed attempt, and return the new and the old status. The last attempt changes the status to FAILED.';
+
+create function dl_mirror_reopen(p_table_key int, p_versions bigint[]) returns setof bigint
+language plpgsql security definer set search_path from current as $$
+begin
+    perform dl_require(p_table_key, 'write');
+    return query with before as (select m.version from dl_mirror_status m
+        where m.table_key = p_table_key and m.version = any (p_versions) and m.status = 'SUCCESS'),
+    reopened as (insert into dl_mirror_status (table_key, version)
+        select v.table_key, v.version from dl_table_versions v where v.table_key = p_table_key and v.version = any (p_versions)
+        on conflict (table_key, version) do update set status = 'PENDING', retry_count = 0, last_attempt_at = null)
+    select b.version from before b;
+end $$;
+
+comment on function dl_mirror_reopen is 'Mark versions as unpublished, and return those that were published.';
+
+create function dl_mirror_retry(p_table_key int) returns void
+language plpgsql security definer set search_path from current as $$
+begin
+    perform dl_require(p_table_key, 'write');
+    update dl_mirror_status set status = 'PENDING', retry_count = 0, last_attempt_at = null
+    where table_key = p_table_key and status <> 'SUCCESS' and retry_count > 0;
+end $$;
+
+comment on function dl_mirror_retry is 'Make all unpublished versions of a table due now, with no failed attempts.';
+
+create function dl_mirror_checkpoint(p_table_key int, p_version bigint, p_error text) returns void
+language plpgsql security definer set search_path from current as $$
+begin
+    perform dl_require(p_table_key, 'write');
+    update dl_mirror_status set checkpoint_written = checkpoint_written or p_error is null, error_message = p_error
+    where table_key = p_table_key and version = p_version;
+end $$;
+
+comment on function dl_mirror_checkpoint is 'Record that a version has a checkpoint, or the error if it could not be written.';
+
+create function dl_mirror_cleaned(p_table_key int, p_version bigint) returns void
+language plpgsql security definer set search_path from current as $$
+begin
+    perform dl_require(p_table_key, 'write');
+    update dl_mirror_status set json_written = false
+    where table_key = p_table_key and version < p_version and status = 'SUCCESS' and json_written;
+end $$;
+
+comment on function dl_mirror_cleaned is 'Record that the commit files before a version are deleted.';
+
+create function dl_mirror_give_up(p_table_key int) returns void
+language plpgsql security definer set search_path from current as $$
+begin
+    perform dl_require(p_table_key, 'read');
+    update dl_mirror_status m set status = 'SUCCESS' from dl_tables t
+    where m.table_key = p_table_key and m.status <> 'SUCCESS' and t.table_key = p_table_key and t.dropped_at is not null;
+end $$;
+
+comment on function dl_mirror_give_up is 'Mark all versions of a dropped table as published.';
+
+create function dl_manifest_written(p_txn_id uuid, p_manifest bigint, p_snapshot text) returns boolean
+language plpgsql security definer set search_path from current as $$
+begin
+    if dl_is_confined() or p_manifest <> (select coalesce(max(manifest), -1) + 1 from dl_transactions) then
+        raise exception 'manifest % is not the next one, or % does not see all tables', p_manifest, session_user
+            using errcode = 'DL422';
+    end if;
+    update dl_transactions set manifest = p_manifest, snapshot = p_snapshot where txn_id = p_txn_id and manifest is null;
+    return found;
+end $$;
+
+comment on function dl_manifest_written is 'Record the manifest of a transaction, and return whether the transaction had none.';
+
+
+-- Nobody but the owner may call a function, until roles.sql grants it.
+do $$
+declare signature text;
+begin
+    for signature in select p.oid::regprocedure from pg_proc p where p.pronamespace = current_schema()::regnamespace
+                     and p.proname like 'dl\_%' loop
+        execute format('revoke all on function %s from public', signature);
+    end loop;
+end $$;
