@@ -25,16 +25,24 @@ def debian_binaries() -> Path | None:
 
 
 class PostgresServer:
-    """A server that starts on entry and stops on exit."""
+    """A server that starts on entry and stops on exit.
 
-    def __init__(self, binaries: Path, directory: Path) -> None:
+    Args:
+        binaries: The directory of PostgreSQL's programs.
+        directory: An empty directory.
+        tls: Whether the server has a certificate, which the URL tells clients to check.
+    """
+
+    def __init__(self, binaries: Path, directory: Path, *, tls: bool = False) -> None:
         self._binaries = binaries
+        self._tls = tls
         self._data = directory / "data"
         self._log = directory / "log"
         self._password = secrets.token_hex(8)
         self._running = False
         self.port = free_port()
-        self.url = f"postgresql://postgres:{self._password}@127.0.0.1:{self.port}/postgres"
+        checks = f"?sslmode=verify-full&sslrootcert={directory}/server.crt" if tls else ""
+        self.url = f"postgresql://postgres:{self._password}@127.0.0.1:{self.port}/postgres{checks}"
 
     def __enter__(self) -> PostgresServer:
         directory = self._data.parent
@@ -44,14 +52,28 @@ class PostgresServer:
             for path in (directory, password):
                 shutil.chown(path, _account())
         self._run("initdb", "-D", self._data, "-U", "postgres", "-A", "scram-sha-256", "--pwfile", password)
+        if self._tls:
+            self._make_certificate()
         self.start()
         return self
 
     def start(self) -> None:
         """Start the server, also after `crash`."""
         options = f"-c listen_addresses=127.0.0.1 -c port={self.port} -c unix_socket_directories= -c fsync=off"
+        if self._tls:
+            options += " -c ssl=on -c ssl_cert_file=../server.crt -c ssl_key_file=../server.key"
         self._run("pg_ctl", "-D", self._data, "-l", self._log, "-o", options, "-w", "start")
         self._running = True
+
+    def _make_certificate(self) -> None:
+        key, certificate = (self._data.parent / f"server.{ending}" for ending in ("key", "crt"))
+        command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
+        names = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+        subprocess.run([*command, *names], check=True, capture_output=True, timeout=60)
+        key.chmod(0o600)
+        if os.geteuid() == 0:
+            for path in (key, certificate):
+                shutil.chown(path, _account())
 
     def crash(self) -> None:
         """Stop the server without a clean shutdown."""

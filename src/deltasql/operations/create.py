@@ -78,6 +78,7 @@ class TableCreator:
         full = f"{namespace}.{table}"
         table_id = str(uuid.uuid4())
         defined = _defined(full, table_id, spec)
+        self._store.require("write", namespace)
         location = self._location(namespace, table, table_id, spec.location)
         self._reject_existing_log(full, location, defined.configuration)
         state = TableState(0, table_id, full, -1, None, None, location)

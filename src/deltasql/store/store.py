@@ -323,6 +323,10 @@ class Store:
         with self._sessions.session() as session:
             yield contents(session, self._mirror_database, state, version)
 
+    def require(self, privilege: str, namespace: str) -> None:
+        """Raise an error if this account lacks a privilege in a namespace."""
+        self._database.rows("require_in", privilege=privilege, namespace=namespace)
+
     def table_exists(self, table_id: str) -> bool:
         """Return whether a table exists, even if this account may not read it."""
         try:

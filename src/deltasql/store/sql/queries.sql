@@ -569,6 +569,10 @@ select allowed_roots from dl_lake
 -- Set the locations below which tables may be created.
 update dl_lake set allowed_roots = %(roots)s
 
+-- require_in --
+-- Raise an error if this account lacks a privilege in a namespace.
+select dl_require_in(%(namespace)s, %(privilege)s)
+
 -- table_exists --
 -- Whether a table exists, even if this account may not read it.
 select dl_table_exists(%(table_id)s) as exists

@@ -880,17 +880,18 @@ comment on function dl_stage_partitions is 'Insert the files of a large commit b
 create function dl_staged_counts(t jsonb, out num_adds int, out num_removes int, out num_superseded int)
 language plpgsql stable as $$
 begin
+    select d.num_adds, d.num_removes, d.num_superseded into num_adds, num_removes, num_superseded
+    from dl_staged d where d.commit_id = (t->>'commit')::bigint and d.table_key = (t->>'key')::int;
+    if not found then
+        num_adds := 0; num_removes := 0; num_superseded := 0;
+    end if;
     if t ? 'inline' then
-        num_adds := coalesce(jsonb_array_length(t->'adds'), 0);
-        num_removes := coalesce(jsonb_array_length(t->'removes'), 0);
-        num_superseded := case when num_removes = 0 then 0 else
-            (select count(*) from jsonb_array_elements(t->'removes') f where (f->>5)::boolean) end;
-        num_removes := num_removes - num_superseded;
-    else
-        select d.num_adds, d.num_removes, d.num_superseded into num_adds, num_removes, num_superseded
-        from dl_staged d where d.commit_id = (t->>'commit')::bigint and d.table_key = (t->>'key')::int;
-        if not found then
-            num_adds := 0; num_removes := 0; num_superseded := 0;
+        num_adds := num_adds + coalesce(jsonb_array_length(t->'adds'), 0);
+        if t ? 'removes' then
+            num_superseded := num_superseded
+                + (select count(*) from jsonb_array_elements(t->'removes') f where (f->>5)::boolean);
+            num_removes := num_removes
+                + (select count(*) from jsonb_array_elements(t->'removes') f where not (f->>5)::boolean);
         end if;
     end if;
 end $$;
