@@ -87,11 +87,12 @@ test-matrix: $(TEST_READY) $(JAVA_READY) ## Run the tests of Spark on the oldest
 	  TEST_PLAIN_SPARK=1 PYTHONPATH="$(CURDIR)/$(VENV)/pyspark-$$version" $(RUN) pytest $(SPARK_TESTS) $(SPARK_WARNINGS) $(ARGS) || exit 1; \
 	done
 
-lint: $(READY) ## Check style, types and layers
+lint: $(READY) ## Check style, types, layers and the lock files
 	@$(RUN) ruff check .
 	@$(RUN) ruff format --check .
 	@$(RUN) mypy
 	@$(BIN)/lint-imports
+	@$(RUN) tests.audit
 
 format: $(READY) ## Format the code
 	@$(RUN) ruff check --fix-only --quiet .

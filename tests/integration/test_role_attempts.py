@@ -64,7 +64,7 @@ class AttackedLake:
     def as_account(self, account: str) -> deltasql.Lake:
         (self.directory / account).mkdir(exist_ok=True)
         with chdir(self.directory / account):
-            return deltasql.connect(self.accounts[account])
+            return deltasql.connect(self.accounts[account], config={"lake.location": str(self.directory / "lake")})
 
 
 def _scalar(connection: psycopg.Connection[Any], statement: str, *values: Any) -> Any:
@@ -477,6 +477,21 @@ class TestNamespaces:
                 assert {name: lake.table(name).version for name in versions} == versions
         finally:
             command(attacked.owner, "revoke", "read", "ON", "NAMESPACE", "hr", "FROM", "shop_writer")
+
+    def test_manifests_come_from_accounts_that_see_all_tables(self, attacked: AttackedLake) -> None:
+        numbers = "select count(*) filter (where manifest is null) from dl_transactions"
+        with psycopg.connect(attacked.owner, options="-c search_path=deltasql", autocommit=True) as connection:
+            with attacked.as_account("shop_writer") as lake:
+                table = lake.create_table("shop.second", "id BIGINT")
+                with lake.begin() as tx:
+                    tx.stage(table, [add()])
+                    tx.stage("shop.a", [add(partition_values={"p": "x"})])
+                lake.mirror.run()
+                lake.drop_table("shop.second")
+            assert _scalar(connection, numbers) > 0
+            with attacked.as_account("mirror") as lake:
+                lake.mirror.run()
+            assert _scalar(connection, numbers) == 0
 
     def test_the_commands_show_what_is_granted(self, attacked: AttackedLake) -> None:
         with psycopg.connect(attacked.owner, autocommit=True) as connection:

@@ -50,8 +50,8 @@ class Manifests:
             mirrored: Returns the ids of the tables that are published at all. Manifests list only these.
             wait: Whether to wait for another publisher.
         """
-        if not self.location or self._outbox.identity.current().problem is not None:
-            return False
+        if not self.location or self._outbox.identity.current().problem is not None or self._outbox.is_confined():
+            return False  # a manifest lists all tables, so an account that does not see them all leaves it to others
         with self._outbox.manifests(wait=wait) as session:
             if session is None:
                 return True

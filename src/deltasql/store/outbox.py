@@ -87,6 +87,10 @@ class Outbox:
         """Return those of some transactions that committed to several tables of this database."""
         return {str(row["txn_id"]) for row in self._database.rows("known_transactions", txn_ids=list(txn_ids))}
 
+    def is_confined(self) -> bool:
+        """Return whether this account sees only the namespaces that it was granted."""
+        return bool(self._database.rows("is_confined")[0]["is_confined"])
+
     def reset_attempts(self, table: MirroredTable) -> None:
         """Make all unpublished versions due now, with no failed attempts."""
         self._database.execute("mirror_retry", table_key=table.key)

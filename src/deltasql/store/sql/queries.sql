@@ -569,6 +569,10 @@ select allowed_roots from dl_lake
 -- Set the locations below which tables may be created.
 update dl_lake set allowed_roots = %(roots)s
 
+-- is_confined --
+-- Whether this account sees only the namespaces that it was granted.
+select dl_is_confined() as is_confined
+
 -- require_in --
 -- Raise an error if this account lacks a privilege in a namespace.
 select dl_require_in(%(namespace)s, %(privilege)s)
