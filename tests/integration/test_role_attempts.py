@@ -150,7 +150,6 @@ OTHER_WAYS = [
     "select dl_write_details('{}', 1)",
     "select dl_add_partitions(1, '[]')",
     "select dl_begin_stage(1, 1, 0, 0, 0)",
-    "select dl_staged_counts('{}')",
     "select dl_check_paths(array['x'])",
     "select dl_require(1, 'write')",
     "create function x() returns int language sql as 'select 1'",
@@ -308,7 +307,7 @@ def _commit(key: int, commit: int, *, adds: list[str] = [], **more: Any) -> str:
         "isolation_level": "WriteSerializable", "operation": "FORGED", "commit_info": "{}", "committer": "postgres",
     }  # fmt: skip
     if adds:
-        request |= {"inline": True, "adds": files}
+        request["adds"] = files
     return f"select * from dl_commit('{uuid.uuid4()}', 'postgres', null, {_text(json.dumps([request | more]))})"
 
 

@@ -143,7 +143,7 @@ select dl_stage_partitions(%(table_key)s, %(commit_id)s)
 
 -- store_bounds --
 -- Insert the bounds of the columns of a large commit.
-select dl_store_bounds(%(table_key)s, %(commit_id)s, %(paths)s, %(bounds)s)
+select dl_store_bounds(%(table_key)s, %(commit_id)s, %(paths)s, %(bounds)b)
 
 -- create_table --
 -- Insert a table. Its version 0 follows in the same transaction.

@@ -158,8 +158,9 @@ def commit_request(prepared: PreparedCommit, *, inline: bool, head: int | None =
     optional: dict[str, Any] = {"borrowed": prepared.borrowed_from}
     if prepared.commit.state.head_id >= 0:
         optional["read_commit"] = prepared.commit.state.head_id
-    if inline:
-        request["inline"] = True
+    if not inline:
+        request["staged"] = True
+    else:
         prepared.partitions = CommitPartitions()
         optional["adds"] = list(action_rows.add_rows(changes, path_gens_of(prepared), prepared.partitions))
         optional["removes"] = action_rows.remove_rows(changes.removes, prepared.removed_adds, prepared.superseded)

@@ -79,7 +79,7 @@ def _slices(named: Mapping[str, Sequence[Any]], count: int) -> Iterator[tuple[in
 
 
 def _size(texts: Sequence[Sequence[str | None]], first: int, last: int) -> int:
-    return sum(len(text) for column in texts for text in column[first:last] if text is not None)
+    return sum(sum(map(len, filter(None, column[first:last]))) for column in texts)
 
 
 def _run(connection: Connection, name: str, key: Mapping[str, int], arrays: Mapping[str, bytes | None]) -> None:
