@@ -414,14 +414,36 @@ class TestFiles:
 class TestCredentials:
     @pytest.fixture(autouse=True)
     def _no_credentials(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        for name in [name for name in os.environ if name.startswith("AWS_")]:
+        for name in [name for name in os.environ if name.startswith(("AWS_", "AZURE_", "GOOGLE_", "IDENTITY_"))]:
             monkeypatch.delenv(name)
+        monkeypatch.setenv("HOME", os.devnull)
 
-    def test_the_metadata_service_is_not_asked(self) -> None:
+    @pytest.mark.parametrize(
+        ("location", "options"),
+        [
+            ("s3://bucket/t", {"aws_region": "eu-west-1"}),
+            ("gs://bucket/t", {}),
+            ("az://box/t", {"azure_storage_account_name": "account"}),
+            ("abfss://box@account.dfs.core.windows.net/t", {}),
+        ],
+    )
+    def test_the_metadata_service_is_not_asked(self, location: str, options: dict[str, str]) -> None:
         began = time.monotonic()
         with pytest.raises(StorageError, match=r"no credentials are given: .*instance_credentials=\"true\""):
-            Directory("s3://bucket/t", {"aws_region": "eu-west-1"})
+            Directory(location, options)
         assert time.monotonic() - began < 5
+
+    @pytest.mark.parametrize(
+        ("location", "options"),
+        [
+            ("gs://bucket/t", {"google_skip_signature": "true"}),
+            ("gs://bucket/t", {"instance_credentials": "true"}),
+            ("az://box/t", {"azure_storage_account_name": "account", "azure_storage_account_key": "a2V5"}),
+            ("az://box/t", {"azure_storage_account_name": "account", "azure_storage_sas_token": "sv=1&sig=x"}),
+        ],
+    )
+    def test_given_credentials_of_other_clouds(self, location: str, options: dict[str, str]) -> None:
+        Directory(location, options)
 
     @pytest.mark.parametrize(
         "options",

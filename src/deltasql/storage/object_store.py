@@ -58,6 +58,8 @@ class _Credentials:
     """Options, by their short names."""
     variables: tuple[str, ...]
     advice: str
+    file: Path | None = None
+    """Credentials of the user that the store finds by itself."""
 
 
 _S3 = _Credentials(
@@ -67,7 +69,29 @@ _S3 = _Credentials(
      "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_SKIP_SIGNATURE"),
     'aws_access_key_id and aws_secret_access_key, or aws_skip_signature="true" for a public bucket',
 )  # fmt: skip
-_CREDENTIALS = {"s3": _S3, "s3a": _S3}
+_GOOGLE = _Credentials(
+    frozenset({"service_account", "service_account_path", "service_account_key", "application_credentials",
+               "skip_signature"}),
+    ("GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH", "GOOGLE_SERVICE_ACCOUNT_KEY",
+     "GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_SKIP_SIGNATURE"),
+    'google_service_account (a file), or google_skip_signature="true" for a public bucket',
+    Path("~/.config/gcloud/application_default_credentials.json"),
+)  # fmt: skip
+_AZURE_NAMES = (
+    "account_key", "access_key", "master_key", "sas_key", "sas_token", "bearer_token", "token", "client_id",
+    "use_azure_cli", "federated_token_file", "msi_endpoint", "skip_signature", "use_emulator",
+)  # fmt: skip
+_AZURE = _Credentials(
+    frozenset(prefix + name for prefix in ("", "storage_") for name in _AZURE_NAMES),
+    (*(f"{prefix}{name.upper()}" for prefix in ("AZURE_", "AZURE_STORAGE_") for name in _AZURE_NAMES),
+     "IDENTITY_ENDPOINT"),
+    'azure_storage_account_name and azure_storage_account_key, or azure_skip_signature="true" for a public container',
+)  # fmt: skip
+_CREDENTIALS = {
+    **dict.fromkeys(("s3", "s3a"), _S3),
+    **dict.fromkeys(("gs", "gcs"), _GOOGLE),
+    **dict.fromkeys(("az", "azure", "adl", "abfs", "abfss"), _AZURE),
+}
 
 # Stores in memory live as long as the process, not as long as a Directory.
 _memory: dict[str, MemoryStore] = {}
@@ -97,7 +121,7 @@ def _require_credentials(location: str, options: Mapping[str, str]) -> None:
     given = {_client_key(key): str(value).lower() for key, value in options.items()}
     if known is None or given.get(INSTANCE_CREDENTIALS) == "true" or known.names & given.keys():
         return
-    if any(os.environ.get(name) for name in known.variables):
+    if any(os.environ.get(name) for name in known.variables) or (known.file and known.file.expanduser().exists()):
         return
     raise StorageError(
         f"cannot open the location {location!r}: no credentials are given: set the storage options {known.advice}, or "
