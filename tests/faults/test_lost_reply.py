@@ -83,7 +83,7 @@ class Proxy:
 def proxied(lake: deltasql.Lake, directory: Path, patience: str = "30s") -> Iterator[tuple[Proxy, deltasql.Lake]]:
     info = conninfo_to_dict(lake.dsn)
     proxy = Proxy(directory, f"{info['host']}/.s.PGSQL.{info.get('port', 5432)}")
-    through = make_conninfo(lake.dsn, host=str(directory))
+    through = make_conninfo(lake.dsn, host=str(directory), requirepeer="")
     try:
         with deltasql.connect(through, config={"pool.timeout": patience, "pool.size": 1}) as other:
             yield proxy, other

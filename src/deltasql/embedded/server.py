@@ -10,6 +10,19 @@ from typing import TYPE_CHECKING, Self
 from deltasql.embedded.binaries import USE_OWN_SERVER
 from deltasql.errors import UsageError
 
+# libpq reads an option that a connection string leaves out from the environment or from a service file: the password of
+# another server, the address of another host, a requirement that the embedded server does not meet.
+_NOT_FROM_ENVIRONMENT = {
+    "hostaddr": "",
+    "password": "",
+    "passfile": "/dev/null/none",
+    "options": "",
+    "channel_binding": "disable",
+    "gssencmode": "disable",
+    "target_session_attrs": "any",
+}
+_REQUIRE_AUTH = 160000
+
 if TYPE_CHECKING:
     from deltasql.embedded.sharing import Lease
 
@@ -21,17 +34,30 @@ class EmbeddedServer:
     """
 
     dsn: str
+    """The connection string for every program."""
+    private_dsn: str
+    """The connection string for this process."""
     root: Path
     account: str
     """The account that runs the server."""
 
     def __init__(self, lease: Lease, root: Path) -> None:
         from psycopg.conninfo import make_conninfo
+        from psycopg.pq import version
 
         self._lease = lease
         self.root = root
-        self.dsn = make_conninfo(host=str(lease.socket_dir), port="5432", dbname="postgres", user="postgres")
         self.account = lease.account
+        self.dsn = make_conninfo(
+            host=str(lease.socket_dir),
+            port="5432",
+            dbname="postgres",
+            user="postgres",
+            requirepeer=lease.account,
+            **_NOT_FROM_ENVIRONMENT,
+        )
+        # With it libpq sends no password even if it has one; programs with an older libpq do not know it.
+        self.private_dsn = make_conninfo(self.dsn, require_auth="none" if version() >= _REQUIRE_AUTH else None)
         atexit.register(self.close)
 
     @classmethod
