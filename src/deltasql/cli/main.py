@@ -9,7 +9,7 @@ import click
 
 from deltasql.cli.command_group import CommandGroup
 from deltasql.cli.connection_options import connection_options
-from deltasql.cli.database_commands import init, migrate
+from deltasql.cli.database_commands import init, migrate, trust
 from deltasql.cli.lake_access import open_lake
 from deltasql.cli.mirror_commands import mirror
 from deltasql.cli.table_commands import files, history, optimize, show, tables
@@ -35,5 +35,5 @@ def demo(ctx: click.Context, keep: bool) -> None:
     run(open_lake(ctx), keep=keep)
 
 
-for command in (init, migrate, tables, show, history, files, optimize, tx, mirror):
+for command in (init, migrate, trust, tables, show, history, files, optimize, tx, mirror):
     cli.add_command(command)

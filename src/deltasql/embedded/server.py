@@ -68,6 +68,14 @@ class EmbeddedServer:
 
         return cls(join(Path(root)), Path(root).resolve())
 
+    @staticmethod
+    def trust(root: Path) -> Path:
+        """Let this account start a cluster that its deltasql did not create; return the path of the directory."""
+        _reject_windows()
+        from deltasql.embedded.sharing import trust
+
+        return trust(Path(root))
+
     def revive(self) -> None:
         """Start the server again if it was killed."""
         self._lease.revive()
