@@ -485,6 +485,30 @@ def test_no_password_is_sent_to_a_server_that_asks_for_one(root: Path, place: Pa
         assert b"secret-of-a" in record.read_bytes(), "the attack is real"
 
 
+SPARK = """
+import sys, deltasql
+with deltasql.connect(f"deltasql://embedded/{sys.argv[1]}") as lake:
+    lake.create_table("s", "id BIGINT")
+    deltasql.register(lake.spark, lake.dsn)
+    lake.spark.range(3).write.format("deltasql").mode("append").save("s")
+    print(lake.spark.read.format("deltasql").load("s").count())
+    lake.drop_table("s", purge=True)
+"""
+
+
+@pytest.mark.usefixtures("secrets")
+def test_the_environment_does_not_change_the_connections_of_spark(root: Path, monkeypatch: Patch) -> None:
+    """Spark plans reads and writes of the format in processes that inherit the environment."""
+    local_spark = pytest.importorskip("tests.local_spark")
+    if obstacle := local_spark.java_obstacle():
+        pytest.skip(obstacle)
+    monkeypatch.delenv("PGREQUIREAUTH")  # a connection string for every release of libpq cannot override it
+    command = [sys.executable, "-c", SPARK, str(root)]
+    environment = local_spark.process_environment()
+    done = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True, timeout=300)
+    assert (done.stdout, done.returncode) == ("3\n", 0), done.stderr
+
+
 # The state directory
 
 

@@ -33,7 +33,7 @@ def migrate(ctx: click.Context) -> None:
         click.echo("The database is up to date.")
 
 
-@click.command()
+@click.command(short_help="Let this account start an embedded PostgreSQL from elsewhere.")
 @click.argument("directory", type=click.Path(path_type=Path))
 def trust(directory: Path) -> None:
     """Let this account start the embedded PostgreSQL of a directory that its deltasql did not create, for example after

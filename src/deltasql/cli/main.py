@@ -35,5 +35,6 @@ def demo(ctx: click.Context, keep: bool) -> None:
     run(open_lake(ctx), keep=keep)
 
 
-for command in (init, migrate, trust, tables, show, history, files, optimize, tx, mirror):
+for command in (init, migrate, tables, show, history, files, optimize, tx, mirror):
     cli.add_command(command)
+click.Group.add_command(cli, trust)  # works on a directory, so it has no options of a connection
