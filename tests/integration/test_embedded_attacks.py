@@ -377,10 +377,15 @@ def test_a_postmaster_of_another_account_gets_no_signal(root: Path, place: Path)
 import os, time
 os.chdir({str(root / "postgres")!r})
 os.setuid({other_account().pw_uid})
+print("ready", flush=True)
 time.sleep(60)
 """
-    impostor = subprocess.Popen(["postgres", "-c", script, "-D"], executable=sys.executable)
+    impostor = subprocess.Popen(
+        ["postgres", "-c", script, "-D"], executable=sys.executable, stdout=subprocess.PIPE, text=True
+    )
     try:
+        assert impostor.stdout
+        assert impostor.stdout.readline() == "ready\n"
         plant(root, impostor.pid, place / "no socket")
         launch.stop_unreachable(root / "postgres")
         with EmbeddedServer.start(root) as started:
@@ -388,7 +393,7 @@ time.sleep(60)
         assert impostor.poll() is None
     finally:
         impostor.kill()
-        impostor.wait()
+        impostor.communicate()
 
 
 @as_root
