@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +32,18 @@ settings.load_profile("explore" if LONG or os.environ.get("TEST_EXPLORE") == "1"
 
 # Directories with slow tests run first, so that both test processes finish at about the same time.
 _ORDER = {name: n for n, name in enumerate(["spark", "faults", "acceptance", "properties", "integration", "unit"])}
+
+
+_state = pytest.StashKey[str]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Record the clusters of the tests in a directory of the run, for this process and its children."""
+    config.stash[_state] = os.environ["DELTASQL_STATE_DIR"] = tempfile.mkdtemp(prefix="deltasql-test-state-")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    shutil.rmtree(config.stash[_state], ignore_errors=True)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -145,8 +145,12 @@ def describe(dsn: str) -> str:
 
 
 def without_secrets(dsn: str) -> str:
-    """Return a connection string without its passwords; libpq then looks for one in its own places (PGPASSFILE)."""
-    return make_conninfo(**{key: str(value) for key, value in conninfo_to_dict(dsn).items() if key not in _SECRETS})
+    """Return a connection string without its passwords; libpq then looks for one in its own places (PGPASSFILE).
+
+    An empty password stays: it keeps libpq from looking for one.
+    """
+    given = conninfo_to_dict(dsn)
+    return make_conninfo(**{key: str(value) for key, value in given.items() if key not in _SECRETS or not value})
 
 
 def redact(dsn: str) -> str:

@@ -18,7 +18,13 @@ from deltasql.errors import UsageError, did_you_mean
 
 ENVIRONMENT_PREFIX = "DELTASQL_"
 PROPERTY_PREFIX = "deltasql."
-_OTHER_VARIABLES = {"DELTASQL_URL", "DELTASQL_POSTGRES_BIN", "DELTASQL_GOLDEN_DIR", "DELTASQL_STORAGE_OPTIONS_FILE"}
+_OTHER_VARIABLES = {
+    "DELTASQL_URL",
+    "DELTASQL_POSTGRES_BIN",
+    "DELTASQL_STATE_DIR",
+    "DELTASQL_GOLDEN_DIR",
+    "DELTASQL_STORAGE_OPTIONS_FILE",
+}
 """Environment variables that are not configuration keys."""
 STORAGE_OPTION_PREFIX = "DELTASQL_STORAGE_OPTION_"
 """What the environment variables with options of the object store begin with; the command line reads them."""

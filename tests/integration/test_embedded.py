@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -26,7 +27,16 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 import deltasql
-from deltasql.embedded import EmbeddedServer, account, binaries, cluster, launch, postmaster, sharing
+from deltasql.embedded import (
+    EmbeddedServer,
+    account,
+    binaries,
+    cluster,
+    launch,
+    postmaster,
+    sharing,
+    state_directory,
+)
 from deltasql.errors import DatabaseUnavailable, UsageError
 from tests.patience import patience
 
@@ -54,6 +64,11 @@ else:
     print(server.dsn, flush=True)
     if sys.stdin.readline().strip() != "leave it to atexit":
         server.close()
+"""
+TRUST = f"""{LAUNCHER_ALONE}
+from pathlib import Path
+from deltasql.embedded import EmbeddedServer
+EmbeddedServer.trust(Path(sys.argv[1]))
 """
 KILLED_BY_ITSELF = f"""{LAUNCHER_ALONE}
 import os, signal, time
@@ -150,28 +165,34 @@ def ordinary_user() -> pwd.struct_passwd:
     return pwd.getpwnam("nobody") if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
 
 
-@pytest.fixture(scope="session")
-def as_ordinary() -> list[str]:
-    """The command prefix that runs a command as an ordinary user."""
-    if os.geteuid() != 0:
-        return []
-    user = ordinary_user()
+def prefix_for(user: pwd.struct_passwd, state: Path) -> list[str]:
+    """The command prefix with which root runs a command as another user."""
+    os.chown(state, user.pw_uid, user.pw_gid)
     prefix = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
     prefix += [f"--{kind}-caps=+dac_read_search" for kind in ("inh", "ambient")]
-    prefix += ["--securebits=+no_setuid_fixup"]
+    prefix += ["--securebits=+no_setuid_fixup", "env", f"{state_directory.VARIABLE}={state}"]
     tried = subprocess.run([*prefix, sys.executable, "-c", "import psycopg"], capture_output=True, text=True)
     if tried.returncode:
-        pytest.skip(f"nobody cannot run {sys.executable}: {tried.stderr.strip()}")
+        pytest.skip(f"{user.pw_name} cannot run {sys.executable}: {tried.stderr.strip()}")
     return prefix
 
 
+@pytest.fixture(scope="session")
+def as_ordinary(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The command prefix that runs a command as an ordinary user."""
+    return [] if os.geteuid() != 0 else prefix_for(ordinary_user(), tmp_path_factory.mktemp("state"))
+
+
 @pytest.fixture
-def their_directory(tmp_path: Path) -> Path:
-    """A directory that belongs to the ordinary user."""
-    directory = tmp_path / "theirs"
-    directory.mkdir()
-    os.chown(directory, ordinary_user().pw_uid, ordinary_user().pw_gid)
-    return directory
+def their_directory() -> Iterator[Path]:
+    """A directory that belongs to the ordinary user, and that every user can reach."""
+    with tempfile.TemporaryDirectory(prefix="deltasql-test-") as name:
+        Path(name).chmod(0o755)
+        directory = Path(name).resolve() / "theirs"
+        directory.mkdir()
+        os.chown(directory, ordinary_user().pw_uid, ordinary_user().pw_gid)
+        yield directory
+        assert servers_below(directory) == []
 
 
 @pytest.fixture(scope="session")
@@ -814,15 +835,23 @@ def test_root_with_programs_under_a_closed_parent_starts(root: Path, tmp_path: P
 
 
 @as_root
-def test_server_that_reads_all_serves_root_alone(their_directory: Path, as_ordinary: list[str]) -> None:
+def test_server_that_reads_all_serves_root_alone(tmp_path: Path) -> None:
     """The server's account can read every file through COPY, so no other user may connect."""
-    root = their_directory / "root"
-    their_directory.parent.chmod(0o700)
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    root, state = closed / "root", tmp_path / "state"
+    state.mkdir()
     with EmbeddedServer.start(root) as server:
-        script = f"import psycopg; psycopg.connect({server.dsn!r})"
-        tried = subprocess.run([*as_ordinary, sys.executable, "-c", script], capture_output=True, text=True)
-        assert "Peer authentication failed" in tried.stderr
-        assert "rejects this user" in start_error(root, *as_ordinary)
+        user = pwd.getpwuid((root / "postgres").stat().st_uid)
+        connect = f"import psycopg; psycopg.connect({server.dsn!r})"
+        ask_server = f"""{LAUNCHER_ALONE}
+from pathlib import Path
+from deltasql.embedded.server_socket import ask
+ask(Path({conninfo_to_dict(server.dsn)["host"]!r}), {user.pw_uid})
+"""
+        for script, message in ((connect, "Peer authentication failed"), (ask_server, "rejects this user")):
+            command = [*prefix_for(user, state), sys.executable, "-c", script]
+            assert message in subprocess.run(command, capture_output=True, text=True).stderr
         assert ask(server.dsn) == 1
 
 
@@ -861,6 +890,8 @@ def test_root_works_in_a_directory_of_another_user_as_that_user(their_directory:
     with EmbeddedServer.start(root) as server:
         assert ask(server.dsn) == 1
     assert {path.stat().st_uid for path in (root, *root.iterdir())} == {ordinary_user().pw_uid}
+    assert f"run `deltasql trust {root}`" in start_error(root, *as_ordinary), "root created it, not this user"
+    subprocess.run([*as_ordinary, sys.executable, "-c", TRUST, str(root)], check=True)
     with client(root, *as_ordinary) as other, EmbeddedServer.start(root) as server:
         assert other.dsn == server.dsn
         assert ask(server.dsn) == 1

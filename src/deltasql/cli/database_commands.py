@@ -1,6 +1,8 @@
-"""Commands that create and upgrade deltasql's own tables in a database."""
+"""Commands that create and upgrade deltasql's own tables in a database, and admit the files of an embedded one."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import click
 
@@ -29,3 +31,16 @@ def migrate(ctx: click.Context) -> None:
         for name in store.migrate():
             click.echo(f"Applied {name}.")
         click.echo("The database is up to date.")
+
+
+@click.command(short_help="Let this account start an embedded PostgreSQL from elsewhere.")
+@click.argument("directory", type=click.Path(path_type=Path))
+def trust(directory: Path) -> None:
+    """Let this account start the embedded PostgreSQL of a directory that its deltasql did not create, for example after
+    a restore from a backup or a copy to another machine. The database can run any program as this account."""
+    from deltasql.embedded import EmbeddedServer
+
+    root = EmbeddedServer.trust(directory)
+    click.echo(
+        f"Trusted {root}: deltasql of this account starts its PostgreSQL, with all code that the database contains."
+    )

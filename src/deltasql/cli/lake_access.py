@@ -52,7 +52,7 @@ def _store(url: str | None) -> Iterator[Store]:
     address = parse_lake_url(url)
     server = EmbeddedServer.start(Path(address.path)) if address.path is not None else None
     try:
-        store = Store(server.dsn if server else address.dsn or "", Config(None), server)
+        store = Store(server.private_dsn if server else address.dsn or "", Config(None), server)
         try:
             yield store
         finally:

@@ -10,7 +10,7 @@ import click
 from deltasql.cli.access_commands import grant, grants, revoke, roots
 from deltasql.cli.command_group import CommandGroup
 from deltasql.cli.connection_options import connection_options
-from deltasql.cli.database_commands import init, migrate
+from deltasql.cli.database_commands import init, migrate, trust
 from deltasql.cli.lake_access import open_lake
 from deltasql.cli.mirror_commands import mirror
 from deltasql.cli.table_commands import files, history, optimize, show, tables
@@ -38,3 +38,4 @@ def demo(ctx: click.Context, keep: bool) -> None:
 
 for command in (init, migrate, grant, revoke, grants, roots, tables, show, history, files, optimize, tx, mirror):
     cli.add_command(command)
+click.Group.add_command(cli, trust)  # works on a directory, so it has no options of a connection

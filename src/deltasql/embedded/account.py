@@ -1,8 +1,8 @@
 """Chooses the operating system account that runs PostgreSQL, and starts programs as that account.
 
 PostgreSQL does not run as root, so root uses an existing account that fits the directory; every other user runs it
-under their own account. The modes of existing directories are never changed: an account that cannot pass through them
-gets the capability to do so.
+under their own account. The modes of existing directories are never changed: a daemon account that cannot pass through
+them gets the capability to do so, but only for a directory that root alone controls.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import stat
 import subprocess
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -21,6 +22,7 @@ from deltasql.embedded.binaries import USE_OWN_SERVER
 from deltasql.errors import UsageError
 
 DAC_READ_SEARCH = 1 << 2
+DAEMONS = ("postgres", "nobody")
 _ADVICE = f"use another directory, or {USE_OWN_SERVER}."
 
 
@@ -82,22 +84,28 @@ class Account:
 def account_for(root: Path) -> Account:
     """Return the account that runs the cluster of a directory, which may not exist yet."""
     data = root / "postgres"
+    if data.is_symlink():
+        raise UsageError(f"{data} is a symbolic link, which can lead to another cluster: {_ADVICE}")
     owner = _owner(data)
     if os.geteuid() != 0:
-        return _current_account(data, owner)
+        return _current_account(root, owner)
     if owner is not None:
         return _owner_account(data, owner)
     return _account_for_new(root)
 
 
-def with_access(account: Account, *paths: Path) -> Account:
-    """Return the account with the capability to reach the paths, if it needs one; raise if root cannot give it."""
+def with_access(account: Account, root: Path, *paths: Path) -> Account:
+    """Return the account with the capability to reach the paths, if it needs one.
+
+    Raises:
+        UsageError: Root cannot give the capability, or another account controls the directory.
+    """
     if os.geteuid() != 0:
         return account
     closed = next((parent for parent in _parents(paths) if not _permits(parent, account, 0o1)), None)
     if closed is None:
         return account
-    if reason := _missing_capability():
+    if reason := _foreign_control(account, root) or _missing_capability():
         raise UsageError(
             f"PostgreSQL does not run as root, and the account {account.name!r} that would run it cannot enter "
             f"{closed} ({reason}): open the directory with `chmod o+x {closed}`, or {_ADVICE}"
@@ -114,11 +122,17 @@ def check_executable(account: Account, program: Path) -> None:
         )
 
 
-def _current_account(data: Path, owner: int | None) -> Account:
+def _current_account(root: Path, owner: int | None) -> Account:
     if owner is not None and owner != os.geteuid():
         raise UsageError(
-            f"the cluster {data} belongs to {_name(owner)}, and this process runs as {_name(os.geteuid())}: "
-            f"run as {_name(owner)}, or {_ADVICE}"
+            f"the cluster {root / 'postgres'} belongs to {_name(owner)}, and this process runs as "
+            f"{_name(os.geteuid())}: run as {_name(owner)}, or {_ADVICE}"
+        )
+    holder = _owner(root)
+    if holder not in {None, 0, os.geteuid()}:
+        raise UsageError(
+            f"the directory {root} belongs to {_name(holder or 0)}, who can replace the files in it, and this process "
+            f"runs as {_name(os.geteuid())}: {_ADVICE}"
         )
     return _account(os.geteuid())
 
@@ -137,7 +151,7 @@ def _account_for_new(root: Path) -> Account:
     for owner in filter(None, (_owner(root), _owner(_nearest(root.parent)))):
         with suppress(KeyError):
             return _from_entry(pwd.getpwuid(owner))
-    for name in ("postgres", "nobody"):
+    for name in DAEMONS:
         with suppress(KeyError):
             return _from_entry(pwd.getpwnam(name))
     raise UsageError(
@@ -190,6 +204,19 @@ def _permits(path: Path, account: Account, bits: int) -> bool:
     status = path.stat()
     shift = 6 if status.st_uid == account.uid else 3 if status.st_gid == account.gid else 0
     return status.st_mode >> shift & bits == bits
+
+
+def _foreign_control(account: Account, root: Path) -> str | None:
+    """Return which other account controls the directory and could use the capability, or None if only root does."""
+    if account.name not in DAEMONS:
+        return f"the directory {root} belongs to it, so it does not get the capability to do so"
+    for place in (place for place in (root, *root.parents) if place.exists()):
+        status = place.stat()
+        if status.st_uid != 0:
+            return f"{place} belongs to {_name(status.st_uid)}, so it does not get the capability to do so"
+        if status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
+            return f"other accounts can write to {place}, so it does not get the capability to do so"
+    return None
 
 
 def _missing_capability() -> str | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import struct
 import subprocess
 import tempfile
 from contextlib import suppress
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from deltasql.embedded.account import Account
 from deltasql.embedded.binaries import VARIABLE, Binaries
+from deltasql.embedded.cluster_record import admit, is_absent
 from deltasql.embedded.files import make_private_directory, rewrite, with_directory
 from deltasql.embedded.postmaster import wait_until
 from deltasql.errors import DatabaseUnavailable, UsageError
@@ -37,7 +37,7 @@ def prepare(data: Path, binaries: Binaries, account: Account) -> None:
     Settings that came with the directory are discarded: they can name libraries and commands for the server to run.
     """
     major = binaries.major()
-    if _is_absent(data):
+    if is_absent(data):
         _create(data, binaries, account)
     _check_version(data, binaries, major)
     rewrite(data / "postgresql.conf", account, lambda _: SETTINGS)
@@ -47,23 +47,13 @@ def prepare(data: Path, binaries: Binaries, account: Account) -> None:
     rewrite(data / "pg_ident.conf", account, lambda _: _ident(account.users, major))
 
 
-def system_identifier(data: Path) -> int:
-    """Return the number that initdb gave this cluster: the first field of the control file in every release."""
-    with (data / "global" / "pg_control").open("rb") as control:
-        identifier: int = struct.unpack("=Q", control.read(8))[0]
-    return identifier
-
-
-def _is_absent(data: Path) -> bool:
-    return not data.exists() or not any(data.iterdir())
-
-
 def _create(data: Path, binaries: Binaries, account: Account) -> None:
     _clear_unfinished(data.parent)
     unfinished = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=data.parent))
     try:
         make_private_directory(unfinished, account)
         _initdb(unfinished, binaries, account)
+        admit(unfinished, account, data.parent)
         unfinished.rename(data)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -83,7 +73,7 @@ def _is_cleared(root: Path) -> bool:
 
 
 def _unfinished(root: Path) -> list[Path]:
-    return list(root.glob(f"{_UNFINISHED}*"))
+    return [path for path in root.glob(f"{_UNFINISHED}*") if not path.is_symlink()]
 
 
 def _initdb(target: Path, binaries: Binaries, account: Account) -> None:
@@ -107,7 +97,7 @@ def _output(child: subprocess.Popen[bytes]) -> bytes:
 
 
 def _check_version(data: Path, binaries: Binaries, major: int) -> None:
-    version = _version(data)
+    version = (data / "PG_VERSION").read_text().strip()
     if version != str(major):
         raise UsageError(
             f"the cluster {data} belongs to PostgreSQL {version}, but the programs in {binaries.directory} are of "
@@ -115,15 +105,6 @@ def _check_version(data: Path, binaries: Binaries, major: int) -> None:
             "release, or to dump the cluster and load the dump into a new directory), or use another directory. "
             "Nothing was changed."
         )
-
-
-def _version(data: Path) -> str:
-    try:
-        return (data / "PG_VERSION").read_text().strip()
-    except FileNotFoundError:
-        raise UsageError(
-            f"{data} contains files but no PostgreSQL cluster: move it away, or use another directory."
-        ) from None
 
 
 def _ident(users: set[str], major: int) -> str:

@@ -18,16 +18,66 @@ from deltasql.embedded.account import Account
 from deltasql.errors import UsageError
 
 _SAFE = os.O_CLOEXEC | os.O_NOFOLLOW
+# Opening a planted pipe must not wait for its other end.
+_EXISTING = _SAFE | os.O_NONBLOCK
 
 
 def open_file(path: Path, flags: int) -> int:
-    """Return a descriptor of the file; create the file if it does not exist."""
+    """Return a descriptor of the file; create it if it does not exist. Raise if another account has created it."""
     try:
         descriptor = os.open(path, flags | _SAFE | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        return os.open(path, flags | _SAFE)
+        return _open_existing(path, flags, {os.geteuid(), path.parent.stat().st_uid})
     _inherit_owner(path, descriptor)
     return descriptor
+
+
+def _open_existing(path: Path, flags: int, owners: set[int]) -> int:
+    descriptor = os.open(path, flags | _EXISTING)
+    status = os.fstat(descriptor)
+    if status.st_uid not in owners or not stat.S_ISREG(status.st_mode):
+        os.close(descriptor)
+        raise PermissionError(errno.EPERM, "not a regular file of this account", str(path))
+    return descriptor
+
+
+def read_start(path: Path, size: int, owners: set[int] | None = None) -> bytes:
+    """Return the first bytes of a regular file; of one of the owners, if they are given."""
+    descriptor = _open_existing(path, os.O_RDONLY, owners or {path.lstat().st_uid})
+    try:
+        return os.read(descriptor, size)
+    finally:
+        os.close(descriptor)
+
+
+def write_private(directory: Path, name: str, text: str, account: Account) -> None:
+    """Create or replace a file that only the account may read."""
+
+    def write(parent: int) -> None:
+        unfinished = f"{name}.new"
+        with suppress(FileNotFoundError):
+            os.unlink(unfinished, dir_fd=parent)
+        file = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFE, 0o600, dir_fd=parent)
+        try:
+            account.take_ownership(file)
+            os.write(file, text.encode())
+            os.fsync(file)
+        finally:
+            os.close(file)
+        os.replace(unfinished, name, src_dir_fd=parent, dst_dir_fd=parent)
+        os.fsync(parent)
+
+    with_directory(directory, write)
+
+
+def remove_file(directory: Path, name: str) -> None:
+    """Remove a file of a directory, if it exists; raise if the directory is a link."""
+
+    def remove(parent: int) -> None:
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=parent)
+
+    with_directory(directory, remove)
 
 
 def make_directory(path: Path) -> None:

@@ -13,11 +13,12 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from deltasql.embedded import cluster, postmaster
+from deltasql.embedded import cluster, cluster_record, postmaster, server_socket
 from deltasql.embedded.account import Account, account_for, check_executable, with_access
 from deltasql.embedded.binaries import Binaries, find_binaries
-from deltasql.embedded.files import make_private_directory, open_file
-from deltasql.embedded.postmaster import PAUSE, SOCKET_NAME, Postmaster, accepts_connections, wait_until
+from deltasql.embedded.files import make_private_directory, open_file, remove_file
+from deltasql.embedded.postmaster import PAUSE, Postmaster, wait_until
+from deltasql.embedded.server_socket import SOCKET_NAME
 from deltasql.errors import DatabaseUnavailable
 
 logger = logging.getLogger(__name__)
@@ -31,7 +32,12 @@ SOCKET_PATH_BYTES = 107 if sys.platform == "linux" else 103
 
 
 def running_server(root: Path) -> Path:
-    """Return the socket directory of the server; start the server if it does not run."""
+    """Return the socket directory of the server; start the server if it does not run.
+
+    Raises:
+        UsageError: This account neither created nor trusts the cluster.
+    """
+    cluster_record.check(root)
     data = root / "postgres"
     return _attach(data) or _launch(root, data)
 
@@ -56,10 +62,9 @@ def stop(data: Path) -> None:
             server.socket_dir.rmdir()
 
 
-def _stopped_by(server: Postmaster, number: int) -> bool:
+def _stopped_by(server: Postmaster, number: signal.Signals) -> bool:
     """Send a signal to the server; return whether it stops in time."""
-    with suppress(ProcessLookupError):
-        os.kill(server.pid, number)
+    server.send(number)
     return wait_until(lambda: not server.runs(), STOP_SECONDS)
 
 
@@ -77,10 +82,18 @@ def _attach(data: Path) -> Path | None:
 
 
 def _serving(server: Postmaster) -> Path | None:
-    """Return the socket directory if the server accepts connections. A copied postmaster.pid names another server."""
-    if server.socket_dir and (server.at_home or server.runs()) and accepts_connections(server.socket_dir):
-        return server.socket_dir
-    return None
+    """Return the socket directory if the server accepts connections.
+
+    A copied or planted postmaster.pid names another server, so the process that listens is compared. Its pid is
+    another one if it runs in another container; then the server names its directory.
+    """
+    if server.socket_dir is None or not (server.at_home or server.runs()):
+        return None
+    answer = server_socket.ask(server.socket_dir, server.data.stat().st_uid)
+    if answer is None:
+        return None
+    is_named = server.at_home and answer.data == str(server.data)
+    return server.socket_dir if is_named or (answer.pid in {0, server.pid} and server.runs()) else None
 
 
 def _is_unreachable(server: Postmaster) -> bool:
@@ -107,10 +120,10 @@ def _check_patience(server: Postmaster, waited: float) -> None:
 def _launch(root: Path, data: Path) -> Path:
     binaries = find_binaries()
     sockets = _socket_parent(root)
-    account = with_access(account_for(root), data, binaries.postgres, sockets / "any")
+    account = with_access(account_for(root), root, data, binaries.postgres, sockets / "any")
     check_executable(account, binaries.postgres)
     cluster.prepare(data, binaries, account)
-    socket_dir = sockets / _socket_dir_name(root, cluster.system_identifier(data))
+    socket_dir = sockets / _socket_dir_name(root, cluster_record.system_identifier(data))
     make_private_directory(socket_dir, account)
     _run(_command(binaries, data, socket_dir), account, root, socket_dir)
     return socket_dir
@@ -152,7 +165,7 @@ def _command(binaries: Binaries, data: Path, socket_dir: Path) -> list[str]:
 
 def _run(command: list[str], account: Account, root: Path, socket_dir: Path) -> None:
     # The lock of the cluster decides which server runs. The lock of the socket may name a recycled pid.
-    (socket_dir / f"{SOCKET_NAME}.lock").unlink(missing_ok=True)
+    remove_file(socket_dir, f"{SOCKET_NAME}.lock")
     log = open_file(root / "postgres.log", os.O_WRONLY | os.O_APPEND)
     try:
         begin = os.fstat(log).st_size
@@ -194,7 +207,9 @@ def _wait_for_start(child: subprocess.Popen[bytes], socket_dir: Path, root: Path
 def _serves(child: subprocess.Popen[bytes], data: Path, socket_dir: Path) -> bool:
     """Return whether the child is the server of the cluster and accepts connections."""
     server = postmaster.read(data)
-    return server is not None and server.pid == child.pid and accepts_connections(socket_dir)
+    if server is None or server.pid != child.pid:
+        return False
+    return server_socket.ask(socket_dir, data.stat().st_uid) is not None
 
 
 def _tail(log: Path, begin: int) -> str:

@@ -1,29 +1,28 @@
-"""The server process that a cluster's postmaster.pid names: whether it runs, and whether it accepts connections.
+"""The server process that a cluster's postmaster.pid names: whether it runs, and signals to it.
 
-A pid alone proves nothing: it may belong to a zombie or to an unrelated process. A server runs while the process of
-that pid works in the cluster, and has ended when no process is attached to its shared memory.
+A pid alone proves nothing: it may belong to a zombie or to an unrelated process, and the file may be planted. A server
+runs while the process of that pid is a postmaster of the cluster's owner that works in the cluster, and has ended
+when no process is attached to its shared memory.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
+import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from psycopg.conninfo import make_conninfo
-from psycopg.pq import ConnStatus, PGconn, Ping
-
-from deltasql.errors import DatabaseUnavailable
+from deltasql.embedded.files import read_start
 
 PROC = Path("/proc")
-SOCKET_NAME = ".s.PGSQL.5432"
 PAUSE = 0.01
-_CONNECT_SECONDS = 5
+_LONGEST = 1 << 14
 _children: set[int] = set()
 
 
@@ -43,58 +42,46 @@ class Postmaster:
         return self.home == str(self.data)
 
     def runs(self) -> bool:
-        """Return whether the process is alive and is the postmaster of this cluster."""
+        """Return whether the process is alive and is the postmaster of this cluster, run by its owner."""
         _reap()
-        if not PROC.is_dir():
-            return str(self.data) in _command_line(self.pid)
         try:
-            return os.path.samestat((PROC / str(self.pid) / "cwd").stat(), self.data.stat())
+            status = self.data.stat()
+        except OSError:
+            return False
+        if not PROC.is_dir():
+            return _is_listed(self.pid, status.st_uid, self.data)
+        process = PROC / str(self.pid)
+        try:
+            works_here = os.path.samestat((process / "cwd").stat(), status)
         except PermissionError:
-            return self._is_named_by_process()
+            works_here = os.fsencode(self.data) in _arguments(process)
         except OSError:
             return self.pid in _children  # a process gives up its directory a moment before it can be reaped
+        return works_here and _effective_user(process) == status.st_uid and _is_postmaster(process)
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to the server, and to no process that got its pid meanwhile."""
+        with suppress(ProcessLookupError), _handle(self.pid) as handle:
+            if not self.runs():
+                return
+            if sys.platform == "linux" and handle is not None:
+                signal.pidfd_send_signal(handle, number)
+            else:
+                os.kill(self.pid, number)
 
     def lingers(self) -> bool:
         """Return whether any process of the server is left, including a backend without its postmaster."""
         return self.runs() or (self.at_home and self.segment is not None and _attached(*self.segment) > 0)
 
-    def _is_named_by_process(self) -> bool:
-        with suppress(OSError):
-            arguments = (PROC / str(self.pid) / "cmdline").read_bytes().split(b"\0")
-            return os.fsencode(self.data) in arguments
-        return False
-
 
 def read(data: Path) -> Postmaster | None:
     """Parse the cluster's postmaster.pid; return None if it is missing or malformed."""
     try:
-        lines = os.fsdecode((data / "postmaster.pid").read_bytes()).split("\n")
+        content = read_start(data / "postmaster.pid", _LONGEST, {data.stat().st_uid})
+        lines = os.fsdecode(content).split("\n")
         return Postmaster(data, int(lines[0]), lines[1], _socket_dir(lines), _segment(lines))
     except (FileNotFoundError, IndexError, ValueError):
         return None
-
-
-def accepts_connections(socket_dir: Path) -> bool:
-    """Return whether the server of a socket directory accepts connections; False while it starts or stops."""
-    conninfo = make_conninfo(
-        host=str(socket_dir), port=5432, dbname="postgres", user="postgres", connect_timeout=_CONNECT_SECONDS
-    ).encode()
-    connection = PGconn.connect(conninfo)
-    try:
-        if connection.status == ConnStatus.OK:
-            return True
-        message = connection.error_message.decode(errors="replace").strip()
-    finally:
-        connection.finish()
-    if "authentication failed" in message:
-        raise DatabaseUnavailable(
-            f"the embedded PostgreSQL at {socket_dir} rejects this user ({message}): it accepts root and the account "
-            "that runs it, or root alone if root had to start it with a capability. Close the programs that use it, "
-            "then retry.",
-            sqlstate="28000",
-        )
-    # Any other answer than "starting" or "stopping", such as too many connections, is from a server that is up.
-    return PGconn.ping(conninfo) == Ping.OK
 
 
 def wait_until(done: Callable[[], bool], seconds: float) -> bool:
@@ -143,7 +130,42 @@ def _attached(key: int, identifier: int) -> int:
     return 0
 
 
-def _command_line(pid: int) -> str:
-    """Return the command line of a process on systems without /proc."""
-    command = [shutil.which("ps") or "/bin/ps", "-ww", "-o", "command=", "-p", str(pid)]
-    return subprocess.run(command, capture_output=True, check=False).stdout.decode(errors="surrogateescape")
+def _arguments(process: Path) -> list[bytes]:
+    with suppress(OSError):
+        return (process / "cmdline").read_bytes().split(b"\0")
+    return []
+
+
+def _is_postmaster(process: Path) -> bool:
+    """Return whether the process is a postmaster or is ending. The other processes of a server have another title."""
+    arguments = _arguments(process)
+    return arguments == [b""] or (os.path.basename(arguments[0]) == b"postgres" and b"-D" in arguments)
+
+
+def _effective_user(process: Path) -> int | None:
+    with suppress(OSError, StopIteration):
+        lines = (process / "status").read_text(errors="replace").splitlines()
+        return int(next(line for line in lines if line.startswith("Uid:")).split()[2])
+    return None
+
+
+def _is_listed(pid: int, owner: int, data: Path) -> bool:
+    """Return whether the process is the postmaster of a cluster, on systems without /proc."""
+    command = [shutil.which("ps") or "/bin/ps", "-ww", "-o", "uid=", "-o", "command=", "-p", str(pid)]
+    output = subprocess.run(command, capture_output=True, check=False).stdout.decode(errors="surrogateescape")
+    user, _, line = output.strip().partition(" ")
+    return user == str(owner) and f"postgres -D {data} " in line
+
+
+@contextmanager
+def _handle(pid: int) -> Iterator[int | None]:
+    """Yield a handle of the process, which no other process inherits; None where the system has none."""
+    handle = None
+    if sys.platform == "linux":
+        with suppress(OSError):
+            handle = os.pidfd_open(pid)
+    try:
+        yield handle
+    finally:
+        if handle is not None:
+            os.close(handle)

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from deltasql.embedded.account import account_for
+from deltasql.embedded import cluster_record
 from deltasql.embedded.binaries import USE_OWN_SERVER
 from deltasql.embedded.files import make_directory, open_file
 from deltasql.embedded.launch import running_server, stop, stop_unreachable
@@ -101,11 +101,19 @@ def join(path: Path) -> Lease:
     """Return a lease on the server of the directory, which runs when this function returns."""
     root = _real(path)
     with _explained(root):
-        # A cluster of another user is reported as such, before its locks turn out to be closed.
-        account_for(root)
+        # A cluster of another user or origin is reported as such, before its locks turn out to be closed.
+        cluster_record.check(root)
         make_directory(root)
         with _exclusive(root):
             return Lease(root)
+
+
+def trust(path: Path) -> Path:
+    """Record the cluster of the directory as one that this account starts; return the path of the directory."""
+    root = _real(path)
+    with _explained(root):
+        cluster_record.trust(root)
+    return root
 
 
 def _real(path: Path) -> Path:

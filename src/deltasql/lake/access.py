@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 class LakeAccess(Protocol):
     """What a transaction needs of its lake."""
 
+    dsn: str
     store: Store
     writer: TableWriter
     changer: RowChanger

@@ -94,7 +94,7 @@ class Lake:
         self.storage_options = dict(storage_options or {})
         self._server = EmbeddedServer.start(Path(target.path)) if target.path is not None else None
         self.dsn = self._server.dsn if self._server else target.dsn or ""
-        self.store = Store(self.dsn, config, self._server)
+        self.store = Store(self._server.private_dsn if self._server else self.dsn, config, self._server)
         self.mirror = Mirror(self.store, self.storage_options)
         self.store.publish = self.mirror.committed
         self.writer = TableWriter(self.store, self.storage_options, lambda: self.spark)

@@ -379,7 +379,7 @@ class Transaction:
         if self._lake is None:
             self._lake = lake
             self._txn = MultiTableTransaction(lake.store, point=lake.store.heads(), **self._options)
-        elif self._lake is not lake and self._lake.store.dsn != lake.store.dsn:
+        elif self._lake is not lake and self._lake.dsn != lake.dsn:
             raise UsageError(
                 f"a transaction cannot span databases: it began on {self._lake!r}, the table is in {lake!r}"
             )

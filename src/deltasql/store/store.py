@@ -11,7 +11,6 @@ from uuid import UUID
 
 import psycopg
 import pyarrow as pa
-from psycopg.conninfo import make_conninfo
 
 from deltasql.addresses import split_name
 from deltasql.config import Config
@@ -54,16 +53,14 @@ class Store:
         self.dsn = dsn
         self.config = config
         revive = None if server is None else server.revive
-        # a socket of another account is not the embedded server, and gets neither a password nor a statement
-        own = dsn if server is None else make_conninfo(dsn, requirepeer=server.account)
-        self._database = Database(own, config, revive=revive)
+        self._database = Database(dsn, config, revive=revive)
         self.grants = Grants(self._database)
         self._file_lists = FileLists(self._database)
         self._bounds = BoundsWriter(self._database)
         self._same_database: dict[str, bool] = {}
         self._states: dict[str, TableState] = {}
         # Publishing has a separate pool, so that a commit never waits for its connections.
-        self._mirror_database = Database(own, config, name="deltasql-mirror", on_demand=True, revive=revive)
+        self._mirror_database = Database(dsn, config, name="deltasql-mirror", on_demand=True, revive=revive)
         self._sessions = ArrowSessions(self._mirror_database)
         self.identity = Identities(self._mirror_database, None if server is None else server.root)
         self.outbox = Outbox(self._mirror_database, self.identity)
