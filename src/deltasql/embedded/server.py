@@ -14,6 +14,7 @@ from deltasql.errors import UsageError
 # another server, the address of another host, a requirement that the embedded server does not meet.
 _NOT_FROM_ENVIRONMENT = {
     "hostaddr": "",
+    "requirepeer": "",
     "password": "",
     "passfile": "/dev/null/none",
     "options": "",
