@@ -310,6 +310,9 @@ class _Writer:
 
 def exists_below(location: str, options: Mapping[str, str], prefix: str = "") -> bool:
     """Return whether there is an object below a location, or below a directory of it."""
-    if is_local(location) and not (local_path(location) / prefix).exists():
-        return False
+    try:
+        if is_local(location) and not (local_path(location) / prefix).exists():
+            return False
+    except OSError as error:
+        raise StorageError(f"{location} cannot be used: {error.strerror}") from error
     return next(Directory(location, options).list(prefix), None) is not None
