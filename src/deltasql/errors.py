@@ -108,9 +108,9 @@ class DeltaSqlError(Exception):
 def _printable(text: str) -> str:
     """Return the text of an error so that it can be printed and logged: half surrogate pairs are escaped, and the
     middle of a text is left out if a rejected value makes it too long."""
-    if len(text) > _LONGEST_TEXT:
-        text = f"{text[: _LONGEST_TEXT // 2]} … {text[-_LONGEST_TEXT // 2 :]}"
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+    text = text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+    half = _LONGEST_TEXT // 2
+    return text if len(text) <= _LONGEST_TEXT else f"{text[:half]} … {text[-half:]}"
 
 
 def _picklable(value: Any) -> Any:

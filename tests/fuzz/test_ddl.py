@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -53,11 +52,6 @@ def test_schema_strings(text: str) -> None:
         arrow_schema(schema_string(text))
 
 
-@pytest.fixture(scope="module")
-def lake(embedded_lake: deltasql.Lake) -> deltasql.Lake:
-    return embedded_lake
-
-
 def create(lake: deltasql.Lake, root: Path, name: str, schema: Any, **options: Any) -> None:
     """Create a table: a rejected definition leaves no table and no files, a table can be read and published."""
     tables = {info.name for info in lake.tables()}
@@ -77,10 +71,10 @@ def create(lake: deltasql.Lake, root: Path, name: str, schema: Any, **options: A
 
 @settings(max_examples=rounds(40))
 @given(changed_text(DDL, WORDS), changed_text(["fuzz_ddl.t"]) | st.just("fuzz_ddl.u") | odd_texts)
-def test_created_tables(lake: deltasql.Lake, workdir: Path, ddl: str, name: str) -> None:
-    create(lake, workdir / "fuzz_ddl", name, ddl)
-    create(lake, workdir / "fuzz_ddl", "fuzz_ddl.v", ddl)
-    create(lake, workdir / "fuzz_ddl", name, "id INT")
+def test_created_tables(embedded_lake: deltasql.Lake, workdir: Path, ddl: str, name: str) -> None:
+    create(embedded_lake, workdir / "fuzz_ddl", name, ddl)
+    create(embedded_lake, workdir / "fuzz_ddl", "fuzz_ddl.v", ddl)
+    create(embedded_lake, workdir / "fuzz_ddl", name, "id INT")
 
 
 PROPERTIES = {
@@ -109,15 +103,15 @@ CONSTRAINTS = {"positive": "id >= 0 AND day > '2026-01-01'", "named": "length(na
     st.none() | odd_values,
 )
 def test_odd_options(
-    lake: deltasql.Lake, workdir: Path, properties: Any, constraints: Any, partition_by: Any, description: Any
+    embedded_lake: deltasql.Lake, workdir: Path, properties: Any, constraints: Any, partition_by: Any, description: Any
 ) -> None:
     options = {
         "properties": properties, "constraints": constraints, "partition_by": partition_by, "description": description,
     }  # fmt: skip
     ddl = "id BIGINT, day DATE, name STRING"
-    create(lake, workdir / "fuzz_ddl", "fuzz_ddl.o", ddl, **options)
+    create(embedded_lake, workdir / "fuzz_ddl", "fuzz_ddl.o", ddl, **options)
     for name, value in options.items():
-        create(lake, workdir / "fuzz_ddl", "fuzz_ddl.p", ddl, **{name: value})
+        create(embedded_lake, workdir / "fuzz_ddl", "fuzz_ddl.p", ddl, **{name: value})
 
 
 @settings(max_examples=rounds(30))
@@ -126,14 +120,16 @@ def test_odd_options(
     odd_texts.filter(lambda text: ".." not in text),
     odd_values.filter(lambda value: not isinstance(value, str)),
 )
-def test_odd_schemas_rows_and_locations(lake: deltasql.Lake, workdir: Path, value: Any, below: str, other: Any) -> None:
+def test_odd_schemas_rows_and_locations(
+    embedded_lake: deltasql.Lake, workdir: Path, value: Any, below: str, other: Any
+) -> None:
     root = workdir / "fuzz_ddl"
-    create(lake, root, "fuzz_ddl.q", value)
-    create(lake, root, "fuzz_ddl.r", "id INT", as_=value)
-    create(lake, root, "fuzz_ddl.s", "id INT", location=f"{root}/{next(_numbers)}/{below}")
-    create(lake, root, "fuzz_ddl.s", "id INT", location=f"{below}://{root}/{next(_numbers)}")
+    create(embedded_lake, root, "fuzz_ddl.q", value)
+    create(embedded_lake, root, "fuzz_ddl.r", "id INT", as_=value)
+    create(embedded_lake, root, "fuzz_ddl.s", "id INT", location=f"{root}/{next(_numbers)}/{below}")
+    create(embedded_lake, root, "fuzz_ddl.s", "id INT", location=f"{below}://{root}/{next(_numbers)}")
     if other is not None:
-        create(lake, root, "fuzz_ddl.s", "id INT", location=other)
+        create(embedded_lake, root, "fuzz_ddl.s", "id INT", location=other)
 
 
 _types = st.recursive(

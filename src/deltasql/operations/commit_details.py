@@ -107,7 +107,7 @@ def parse_isolation(name: str | None) -> str | None:
     if name is None:
         return None
     known = {**_ISOLATION, **{value: value for value in _ISOLATION.values()}}
-    if name not in known:
+    if not isinstance(name, str) or name not in known:
         raise UsageError(f"isolation must be one of {', '.join(_ISOLATION)}, got {shown(name)}", value=name)
     return known[name]
 
@@ -133,7 +133,7 @@ def parse_app(app: Any) -> Txn | None:
     if app is None:
         return None
     match app:
-        case (str(app_id), int(version)) if app_id and not isinstance(version, bool):
+        case (str(app_id), int(version)) if app_id and type(version) is int and abs(version) < 2**63:
             return Txn(app_id, version)
     raise UsageError(f"app must be (application id, version), such as ('stream', 7), got {shown(app)}", value=app)
 
@@ -144,6 +144,13 @@ def positive(value: Any) -> float:
     if seconds <= 0:
         raise ValueError("a duration longer than 0")
     return seconds
+
+
+def text_or_none(value: Any) -> str | None:
+    """Parse a text that can be left out."""
+    if value is not None and not isinstance(value, str):
+        raise ValueError("a text")
+    return value
 
 
 def checked_option(name: str, read: Any, value: Any) -> Any:

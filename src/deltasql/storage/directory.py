@@ -22,6 +22,7 @@ from deltasql.storage.links import LinkGuard
 from deltasql.storage.object_store import (
     SLOWEST_LINK,
     SMALL_BODY,
+    check_options,
     error_code,
     error_text,
     is_local,
@@ -58,8 +59,8 @@ class Directory:
     def __init__(self, location: str, options: Mapping[str, str]) -> None:
         self.location = location
         self._local = local_path(location) if is_local(location) else None
-        self._options = dict(options)
-        self._secrets = secret_values(options)
+        self._options = check_options(options)
+        self._secrets = secret_values(self._options)
         self._store = open_store(location, options)
         self._slow_stores: dict[int, obstore.store.ObjectStore] = {}
         self._conditional = True

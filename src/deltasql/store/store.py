@@ -15,7 +15,15 @@ from psycopg.conninfo import make_conninfo
 
 from deltasql.addresses import split_name
 from deltasql.config import Config
-from deltasql.errors import DeltaSqlError, MirrorFailure, TableNotFound, ValidationError, closest_name
+from deltasql.errors import (
+    DeltaSqlError,
+    MirrorFailure,
+    TableNotFound,
+    UsageError,
+    ValidationError,
+    closest_name,
+    shown,
+)
 from deltasql.protocol.deletion_vectors import file_of
 from deltasql.protocol.deletion_vectors import parse as parse_vector
 from deltasql.protocol.table_changes import Head, LoggedCommit, TableCommit, TableContents, TableState
@@ -134,6 +142,8 @@ class Store:
         Raises:
             TableNotFound: The table does not exist.
         """
+        if not isinstance(table, str | UUID):
+            raise UsageError(f"a table is given by its name or its id, got {shown(table)}", value=table)
         known = self._states.get(str(table))
         if known is not None:
             row = self._database.row("head", table_id=known.table_id)
