@@ -81,7 +81,8 @@ def text_position(text: str, start: int) -> str:
 
 def unknown_column(name: object, columns: Iterable[str]) -> str:
     """Return the text of an error for a column that does not exist, with a hint."""
-    return f'column "{name}" does not exist{did_you_mean(str(name), columns)}'
+    text = name if isinstance(name, str) else shown(name)
+    return f'column "{text}" does not exist{did_you_mean(text, columns)}'
 
 
 class DeltaSqlError(Exception):

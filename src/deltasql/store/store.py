@@ -281,7 +281,7 @@ class Store:
         """Return the version, or raise `ValidationError` if the table does not have it."""
         if type(version) is not int or not 0 <= version <= state.version:
             raise ValidationError(
-                f"table {state.name} has no version {version}: it has versions 0 to {state.version}",
+                f"table {state.name} has no version {shown(version)}: it has versions 0 to {state.version}",
                 table=state.name,
                 table_id=state.table_id,
                 value=version,
