@@ -57,11 +57,15 @@ def _peak() -> int:
 
 
 def trace(table: deltasql.Table) -> dict[str, Any]:
-    """Return everything that a change of a table leaves: its version, history, live files, and files on disk."""
+    """Return everything that a change of a table leaves: its version, history, live files, and files on disk.
+
+    Checkpoints are left out, because they are written in the background.
+    """
     root = Path(table.location)
+    disk = (str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
     return {
         "version": table.version,
         "history": [(entry.version, entry.operation) for entry in table.history()],
         "files": sorted(table.files()["path"].to_pylist()),
-        "disk": sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()),
+        "disk": sorted(path for path in disk if "checkpoint" not in path),
     }

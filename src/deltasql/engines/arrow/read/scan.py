@@ -259,7 +259,7 @@ class _ScanRun:
             missing = isinstance(error.__cause__, FileNotFoundError)
             problem = "does not exist: was it moved or deleted?" if missing else f"cannot be read: {error}"
             raise self._unreadable(f"{subject} {problem}") from error
-        except pa.ArrowException as error:
+        except (pa.ArrowException, ValueError, OverflowError, MemoryError) as error:
             raise self._unreadable(f"{subject} cannot be read: {str(error).partition(chr(10))[0]}") from error
 
     def _unreadable(self, text: str) -> StorageError:

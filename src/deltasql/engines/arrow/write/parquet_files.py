@@ -175,6 +175,13 @@ class _Plans:
         self._plans: list[FooterPlan] = []
 
     def add(self, path: str, values: dict[str, str | None], footer: Footer) -> ParquetFile:
+        """Return a file with its statistics; raise ValidationError if it does not fit or its footer is damaged."""
+        try:
+            return self._add(path, values, footer)
+        except (pa.ArrowException, ValueError, OverflowError) as error:
+            raise _unreadable(path, error) from error
+
+    def _add(self, path: str, values: dict[str, str | None], footer: Footer) -> ParquetFile:
         plan = self._plan(footer.metadata)
         nulls, wide = plan.nulls(footer.metadata), plan.too_wide(footer.metadata)
         if plan.problems or nulls or wide:
