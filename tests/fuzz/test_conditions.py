@@ -6,8 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from pyspark.sql import SparkSession
 
 import deltasql
 from deltasql.expressions.predicates import Predicate
@@ -57,7 +58,8 @@ def test_stored_expressions(text: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def table(embedded_lake: deltasql.Lake) -> deltasql.Table:
+def table(embedded_lake: deltasql.Lake, spark_session: SparkSession) -> deltasql.Table:
+    """A table. Rows are replaced with Spark if a condition cannot be decided without it."""
     made = embedded_lake.create_table("fuzz_conditions.t", SCHEMA, partition_by=["day"])
     made.append(rows(3))
     return made
@@ -67,7 +69,7 @@ def rows(count: int) -> pa.Table:
     return pa.Table.from_pylist([{"id": number, "name": "a", "x": float(number)} for number in range(count)], COLUMNS)
 
 
-@settings(max_examples=rounds(30))
+@settings(max_examples=rounds(20), phases=(Phase.explicit, Phase.generate))
 @given(conditions | odd_values)
 def test_reading_and_replacing(table: deltasql.Table, where: Any) -> None:
     before = trace(table)

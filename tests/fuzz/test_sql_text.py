@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
@@ -39,6 +39,7 @@ WORDS = (
     "DATE '99999-99-99'", "TIMESTAMP 'infinity'", "E'\\u0000'", "E'\\ud800'", "U&'\\d800'", "B'2'", "X'g'", "$tag$", "--", "/*", "COPY", "VACUUM",
     "(" * 2_000, "NOT " * 2_000, "- " * 2_000, "CASE WHEN " * 400, "ARRAY[" * 400, "(SELECT " * 400, "1 + " * 3_000, "id, " * 3_000, "a." * 500,
 )  # fmt: skip
+NO_SHRINKING = (Phase.explicit, Phase.generate)  # each step of it would be a Spark job
 statements = changed_text(STATEMENTS, WORDS) | odd_texts
 parameters = st.one_of(
     odd_values,
@@ -81,7 +82,7 @@ def table(embedded_lake: deltasql.Lake, spark_session: SparkSession) -> deltasql
     return made
 
 
-@settings(max_examples=rounds(20, 400))
+@settings(max_examples=rounds(20, 400), phases=NO_SHRINKING)
 @given(statements, st.none() | st.lists(parameters, max_size=2), st.sampled_from(["postgres", "postgres", "spark"]))
 def test_statements(table: deltasql.Table, text: str, params: Any, dialect: str) -> None:
     before = trace(table)
@@ -99,7 +100,7 @@ def test_statements(table: deltasql.Table, text: str, params: Any, dialect: str)
         )
 
 
-@settings(max_examples=rounds(10, 150))
+@settings(max_examples=rounds(10, 150), phases=NO_SHRINKING)
 @given(
     changed_text(["name", "x", "upper(name)", "x + 1"]),
     changed_text(["id = 1", "t.name LIKE 'a%'"], WORDS) | odd_values,

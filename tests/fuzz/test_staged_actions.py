@@ -157,7 +157,7 @@ def test_the_valid_actions_are_committed(target: Target) -> None:
         assert target.table is not table, kind
 
 
-@settings(max_examples=rounds(50))
+@settings(max_examples=rounds(25, 500))
 @given(changed_json([valid()]), st.booleans())
 def test_changed_actions(target: Target, changed: Any, together: bool) -> None:
     actions = [made for kind, fields in changed.items() if (made := action(kind, fields)) is not None]
@@ -166,14 +166,14 @@ def test_changed_actions(target: Target, changed: Any, together: bool) -> None:
             target.commit(some)
 
 
-@settings(max_examples=rounds(30))
+@settings(max_examples=rounds(15, 300))
 @given(changed_json([json.loads(SCHEMA_STRING)]) | changed_text([SCHEMA_STRING]), st.booleans())
 def test_changed_schemas(target: Target, schema: Any, ensure_ascii: bool) -> None:
     text = schema if isinstance(schema, str) else json_text(schema, ensure_ascii=ensure_ascii)
     target.commit([action("metaData", METADATA | {"id": target.table.id, "schemaString": text})])
 
 
-@settings(max_examples=rounds(30))
+@settings(max_examples=rounds(15, 300))
 @given(changed_json([METADATA]))
 def test_changed_metadata(target: Target, changed: Any) -> None:
     if changed.get("id") == METADATA["id"]:
@@ -181,14 +181,14 @@ def test_changed_metadata(target: Target, changed: Any) -> None:
     target.commit([action("metaData", changed)])
 
 
-@settings(max_examples=rounds(30))
+@settings(max_examples=rounds(15, 300))
 @given(changed_json([STATS]), st.sampled_from(["add", "remove"]))
 def test_changed_statistics(target: Target, stats: Any, kind: str) -> None:
     target.commit([action(kind, valid()[kind] | {"stats": json_text(stats)})])
     target.commit([action(kind, valid()[kind] | {"stats": json_text(stats, ensure_ascii=False)})])
 
 
-@settings(max_examples=rounds(30))
+@settings(max_examples=rounds(15, 300))
 @given(
     odd_values | st.lists(odd_values, max_size=3),
     odd_values | huge_numbers,

@@ -93,11 +93,8 @@ def writer_of(data: bytes) -> str:
     try:
         first = msgspec.json.decode(data.partition(b"\n")[0])
         info = first["commitInfo"]
-        named = info.get("operation", "unknown operation"), info.get("engineInfo", "an unknown engine")
-        operation, engine = (
-            text if isinstance(text, str) and len(text) < _LONGEST_NAME else shown(text) for text in named
-        )
-        return f" ({operation} by {engine})"
+        operation = _name(info.get("operation", "unknown operation"))
+        return f" ({operation} by {_name(info.get('engineInfo', 'an unknown engine'))})"
     except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError, RecursionError):
         return ""
 
