@@ -31,7 +31,9 @@ settings.register_profile("explore", print_blob=True, deadline=None)
 settings.load_profile("explore" if LONG or os.environ.get("TEST_EXPLORE") == "1" else "repeated")
 
 # Directories with slow tests run first, so that both test processes finish at about the same time.
-_ORDER = {name: n for n, name in enumerate(["spark", "faults", "acceptance", "properties", "integration", "unit"])}
+_ORDER = {
+    name: n for n, name in enumerate(["spark", "faults", "acceptance", "properties", "fuzz", "integration", "unit"])
+}
 
 
 _state = pytest.StashKey[str]()

@@ -21,7 +21,7 @@ from urllib.parse import quote, unquote
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import Conninfo
 
-from deltasql.errors import ValidationError
+from deltasql.errors import ValidationError, shown
 
 DEFAULT_PATH = ".deltasql"
 DEFAULT_NAMESPACE = "public"
@@ -56,6 +56,7 @@ def parse_lake_url(url: str | None) -> Address:
     """Parse the URL that `deltasql.connect(url)` accepts."""
     if url is None:
         return Address("embedded", path=DEFAULT_PATH)
+    _check_text("lake", url)
     if url.startswith(_LIBPQ_SCHEMES) or _CONNINFO_START.match(url):
         return Address("postgres", dsn=url)
     if not url.startswith(_SCHEME):
@@ -71,6 +72,7 @@ def parse_lake_url(url: str | None) -> Address:
 
 def parse_table_uri(uri: str) -> Address:
     """Parse a deltasql:// URI that names a lake and a table."""
+    _check_text("table", uri)
     if not uri.startswith(_SCHEME):
         raise _invalid("table", uri, _TABLE_FORMS)
     authority, segments, query = _split(uri)
@@ -80,6 +82,14 @@ def parse_table_uri(uri: str) -> Address:
     if authority == "embedded":
         return Address("embedded", None, lake, *map(check_name, name))
     return Address("postgres", _dsn(uri, authority, lake, query), None, *map(check_name, name))
+
+
+def _check_text(subject: str, url: str) -> None:
+    if not isinstance(url, str):
+        raise ValidationError(f"the address of a {subject} must be a text, got {type(url).__name__}", value=url)
+    decoded = unquote(url) if _IS_URL.match(url) else url
+    if _ILLEGAL.search(url) or "\x00" in decoded:
+        raise ValidationError(f"{redact(url)!r} has a character that is not valid in an address", value=redact(url))
 
 
 def _invalid(subject: str, url: str, forms: str) -> ValidationError:
@@ -111,9 +121,10 @@ def _dsn(url: str, authority: str, database: str, query: str) -> str:
     known = {option.keyword.decode() for option in Conninfo.get_defaults()}
     if unknown := parameters.keys() - known:
         # The query is left out: the value of a mistyped parameter may be the password.
-        shown = redact(url.partition("?")[0])
+        without_query = redact(url.partition("?")[0])
         raise ValidationError(
-            f"the address {shown!r} has the parameter {min(unknown)!r}, which libpq does not know: check its spelling",
+            f"the address {without_query!r} has the parameter {min(unknown)!r}, which libpq does not know: check its "
+            f"spelling",
             value=min(unknown),
         )
     return make_conninfo(**{**({"dbname": database} if database else {}), **parameters})
@@ -130,7 +141,8 @@ def _parameters(query: str) -> dict[str, str]:
 # Patterns, not libpq's parser: a string that libpq rejects must not show its password either.
 _SECRETS = ("password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key")
 _IS_URL = re.compile(r"\s*[\w+.-]+://")
-_URL_PASSWORD = re.compile(r"(://[^:@]*):.*@", re.DOTALL)
+_ILLEGAL = re.compile(r"[\x00\ud800-\udfff]")
+_URL_PASSWORD = re.compile(r"((?:^|/)[^:/]*):(?!//).*@", re.DOTALL)
 _QUERY_PARAMETER = re.compile(r"([?&])([^=&]*)=([^&]*)")
 _KEYWORD_SECRET = re.compile(
     rf"\b((?:{'|'.join(_SECRETS)})\s*=\s*)(?:'(?:[^'\\]|\\.?)*(?:'|$)|(?:[^\s\\]|\\.?)*)", re.IGNORECASE | re.DOTALL
@@ -155,9 +167,9 @@ def without_secrets(dsn: str) -> str:
 
 def redact(dsn: str) -> str:
     """Return a connection string with every password and other secret replaced by ***."""
-    if _IS_URL.match(dsn):
-        return _QUERY_PARAMETER.sub(_redacted_parameter, _URL_PASSWORD.sub(r"\1:***@", dsn))
-    return _KEYWORD_SECRET.sub(r"\1***", dsn)
+    if "//" in dsn or not _CONNINFO_START.match(dsn):  # a URL, or a mistyped one
+        dsn = _QUERY_PARAMETER.sub(_redacted_parameter, _URL_PASSWORD.sub(r"\1:***@", dsn))
+    return dsn if _IS_URL.match(dsn) else _KEYWORD_SECRET.sub(r"\1***", dsn)
 
 
 def _redacted_parameter(found: re.Match[str]) -> str:
@@ -174,10 +186,12 @@ _MAX_NAME = 255
 
 def split_name(name: str) -> tuple[str, str]:
     """Return namespace and table of a name such as `shop.orders`; `orders` alone is in the default namespace."""
+    if not isinstance(name, str):
+        raise ValidationError(f"the name of a table must be a text, got {shown(name)}", value=name)
     parts = name.split(".")
     if len(parts) > 2:
         raise ValidationError(
-            f"the table name {name!r} has {len(parts)} parts: write namespace.table, or table alone for the "
+            f"the table name {shown(name)} has {len(parts)} parts: write namespace.table, or table alone for the "
             f"namespace {DEFAULT_NAMESPACE!r}",
             value=name,
         )
@@ -187,6 +201,8 @@ def split_name(name: str) -> tuple[str, str]:
 
 def check_name(name: str) -> str:
     """Return the name of a namespace or table, or raise if it is not valid."""
+    if not isinstance(name, str):
+        raise ValidationError(f"the name of a table must be a text, got {shown(name)}", value=name)
     if not name:
         raise ValidationError("a name is empty: write namespace.table, as in shop.orders", value=name)
     if len(name) > _MAX_NAME:

@@ -14,7 +14,7 @@ from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from typing import Any
 
-from deltasql.errors import UsageError, did_you_mean
+from deltasql.errors import UsageError, did_you_mean, shown
 
 ENVIRONMENT_PREFIX = "DELTASQL_"
 PROPERTY_PREFIX = "deltasql."
@@ -30,47 +30,59 @@ STORAGE_OPTION_PREFIX = "DELTASQL_STORAGE_OPTION_"
 """What the environment variables with options of the object store begin with; the command line reads them."""
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(b|[kmgt](?:i?b)?)?\s*", re.IGNORECASE)
+_ILLEGAL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+_PLAIN = (int, float, str, Decimal)
 _SIZES = {"b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d)?\s*")
+_SCHEMA = re.compile(r"[A-Za-z_]\w{0,62}", re.ASCII)
 _MAX_FRACTION_DIGITS = 30
+_LONGEST = 100 * 365.25 * 86400
+_MOST = 2**63 - 1
 
 
 def duration(value: Any) -> float:
     """Parse a number of seconds, or a text such as `30s`, `500ms`, `5m` or `7d`, into seconds."""
-    if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
-        return float(value)
     match = _DURATION.fullmatch(value) if isinstance(value, str) else None
-    if match is None:
-        raise ValueError("a duration such as 30s, 500ms, 5m or 7d")
-    return float(match[1]) * _UNITS[match[2] or "s"]
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _LONGEST:
+        return float(value)
+    if match is None or (seconds := float(match[1]) * _UNITS[match[2] or "s"]) > _LONGEST:
+        raise ValueError("a duration such as 30s, 500ms, 5m or 7d, of 100 years at most")
+    return seconds
 
 
 def count(value: Any) -> int:
     """Parse a whole number from 1."""
-    number = int(value) if isinstance(value, str) and value.strip().isdigit() else value
-    if type(number) is not int or number < 1:
+    number = int(value) if isinstance(value, str) and len(value) < 20 and value.strip().isdecimal() else value
+    if type(number) is not int or not 1 <= number <= _MOST:
         raise ValueError("a whole number from 1")
     return number
 
 
 def number(value: Any) -> int:
     """Parse a whole number from 0."""
-    return 0 if value in (0, "0") and value is not False else count(value)
+    return 0 if type(value) in (int, str) and value in (0, "0") and value is not False else count(value)
 
 
 def size(value: Any) -> int:
     """Parse a number of bytes, or a text such as `128MiB`, `64mb` or `1g`, into bytes."""
-    match = _SIZE.fullmatch(str(value)) if not isinstance(value, bool) else None
-    number = int(float(match[1]) * _SIZES[(match[2] or "b").lower()[0]]) if match else 0
-    if number < 1:
+    match = _SIZE.fullmatch(value if isinstance(value, str) else repr(value)) if type(value) in _PLAIN else None
+    number = float(match[1]) * _SIZES[(match[2] or "b").lower()[0]] if match else 0
+    if not 1 <= number <= _MOST:
         raise ValueError("a size such as 128MiB, 64mb or 1g")
-    return number
+    return int(number)
 
 
 def text(value: Any) -> str:
     """Parse a non-empty text."""
-    if not isinstance(value, str) or not value:
-        raise ValueError("a non-empty text")
+    if not isinstance(value, str) or not value or _ILLEGAL.search(value):
+        raise ValueError("a non-empty text without control characters")
+    return value
+
+
+def schema_name(value: Any) -> str:
+    """Parse the name of a PostgreSQL schema, which needs no quotes."""
+    if not isinstance(value, str) or not _SCHEMA.fullmatch(value):
+        raise ValueError("a name of letters, digits and '_', of 63 characters at most")
     return value
 
 
@@ -78,26 +90,26 @@ def share(value: Any) -> Fraction:
     """Parse a share, as a number from 0 to 1 or a text such as `20%`, into an exact fraction."""
     if isinstance(value, Fraction):
         return value
-    text = value.strip() if isinstance(value, str) else str(value)
+    text = value.strip() if isinstance(value, str) else repr(value) if type(value) in _PLAIN else ""
     try:
         number = Decimal(text.removesuffix("%"))
     except InvalidOperation:
         number = Decimal(-1)
     whole = 100 if text.endswith("%") else 1
     is_share = number.is_finite() and 0 <= number <= whole and int(number.as_tuple().exponent) > -_MAX_FRACTION_DIGITS
-    if isinstance(value, bool) or not is_share:
+    if not is_share:
         raise ValueError("a share such as 20% or 0.2")
     return Fraction(number) / whole
 
 
 def optional_text(value: Any) -> str:
     """Parse a text that may be empty."""
-    return text(value) if value else ""
+    return text(value) if value not in (None, "") else ""
 
 
 def web_address(value: Any) -> str:
     """Parse an http or https URL, or an empty text."""
-    if value and not re.fullmatch(r"https?://[^/\s\x00-\x1f\x7f][^\s\x00-\x1f\x7f]*", str(value), re.IGNORECASE):
+    if value and not re.fullmatch(r"https?://[^/\s\x00-\x1f\x7f][^\s\x00-\x1f\x7f]*", text(value), re.IGNORECASE):
         raise ValueError("a URL that begins with http:// or https://")
     return optional_text(value)
 
@@ -139,7 +151,7 @@ class Key:
 
 
 KEYS: Mapping[str, Key] = {
-    "postgres.schema": Key("deltasql", text, "the PostgreSQL schema that holds the dl_* tables"),
+    "postgres.schema": Key("deltasql", schema_name, "the PostgreSQL schema that holds the dl_* tables"),
     "lake.location": Key(
         "", optional_text, "where manifests of multi-table commits are written; if empty, none are written"
     ),
@@ -205,16 +217,20 @@ class Config:
         self._values: dict[str, Any] = {name: key.read(key.default) for name, key in KEYS.items()}
         for variable, value in _from_environment(os.environ if environment is None else environment).items():
             self._set(variable, _key_of(variable), value)
-        for name, value in (values or {}).items():
+        given = {} if values is None else values
+        if not isinstance(given, Mapping):
+            raise UsageError(f"the configuration must be a mapping of keys to values, got {shown(given)}", value=given)
+        for name, value in given.items():
             self._set(name, name, value)
 
     def _set(self, source: str, name: str, value: Any) -> None:
-        if name not in KEYS:
-            raise UsageError(f"unknown configuration key {source!r}{_hint(source, name)}", value=source)
+        if not isinstance(name, str) or name not in KEYS:
+            hint = _hint(source, name) if isinstance(name, str) else ""
+            raise UsageError(f"unknown configuration key {shown(source)}{hint}", value=source)
         try:
             self._values[name] = KEYS[name].read(value)
         except ValueError as error:
-            got = "" if name in _SECRET else f", got {value!r}"
+            got = "" if name in _SECRET else f", got {shown(value)}"
             raise UsageError(f"{source} must be {error}{got}", value=None if name in _SECRET else value) from None
 
     def __getitem__(self, name: str) -> Any:

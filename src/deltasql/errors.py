@@ -34,11 +34,26 @@ Details are attributes, the text says how to fix the problem, and every error ca
 
 from __future__ import annotations
 
+import pickle
+import reprlib
 from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
 
 _MOST_NAMES_LISTED = 20
+_LONGEST_VALUE = 300
+_LONGEST_TEXT = 8_000
+_short = reprlib.Repr()
+_short.maxlevel = _short.maxdict = _short.maxlist = _short.maxtuple = _short.maxset = _short.maxfrozenset = 6
+_short.maxstring = _short.maxlong = _short.maxother = _LONGEST_VALUE
+
+
+def shown(value: Any) -> str:
+    """Return a value as errors show it: its `repr`, shortened if the value is long or deeply nested."""
+    try:
+        return _short.repr(value)
+    except (ValueError, RecursionError):  # a number of thousands of digits, which Python does not print
+        return f"a value of type {type(value).__name__}"
 
 
 def closest_name(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
@@ -66,7 +81,8 @@ def text_position(text: str, start: int) -> str:
 
 def unknown_column(name: object, columns: Iterable[str]) -> str:
     """Return the text of an error for a column that does not exist, with a hint."""
-    return f'column "{name}" does not exist{did_you_mean(str(name), columns)}'
+    text = name if isinstance(name, str) else shown(name)
+    return f'column "{text}" does not exist{did_you_mean(text, columns)}'
 
 
 class DeltaSqlError(Exception):
@@ -83,8 +99,30 @@ class DeltaSqlError(Exception):
     table_id: str | None = None
     stage: str | None = None
 
+    def __init__(self, message: str = "") -> None:
+        super().__init__(_printable(message))
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.args, self.__dict__)
+        return _rebuild, (type(self), self.args, {name: _picklable(value) for name, value in self.__dict__.items()})
+
+
+def _printable(text: str) -> str:
+    """Return the text of an error so that it can be printed and logged: half surrogate pairs are escaped, and the
+    middle of a text is left out if a rejected value makes it too long."""
+    text = text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+    half = _LONGEST_TEXT // 2
+    return text if len(text) <= _LONGEST_TEXT else f"{text[:half]} … {text[-half:]}"
+
+
+def _picklable(value: Any) -> Any:
+    """Return a value, or its text if it cannot be pickled: a rejected value may be any object."""
+    if value is None or isinstance(value, str | int):
+        return value
+    try:
+        pickle.dumps(value)
+    except Exception:  # pickling runs code of the object
+        return shown(value)
+    return value
 
 
 def _rebuild(cls: type[DeltaSqlError], args: tuple[Any, ...], attributes: dict[str, Any]) -> DeltaSqlError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -84,7 +85,7 @@ BAD: list[tuple[str, list[Any], str]] = [
     ("numRecords as text", [add(stats='{"numRecords":"1"}')], "JSON object"),
     ("data_change not a boolean", [add(data_change="yes")], "True or False"),
     ("schema not JSON", [Metadata(id="i", schema_string="x")], "schema"),
-    ("configuration of numbers", [Metadata(id="i", schema_string=SCHEMA, configuration={"a": 1})], "strings"),
+    ("configuration of numbers", [Metadata(id="i", schema_string=SCHEMA, configuration={"a": 1})], "configuration.* of metaData: expected `str`"),
     ("metadata without id", [Metadata(id="", schema_string=SCHEMA)], "id"),
     ("new partitioning, old files", [Metadata(id="i", schema_string=SCHEMA, partition_columns=("day",))], "rewrite"),
     ("new types, old files", [Metadata(id="i", schema_string=SCHEMA.replace("long", "string"))], "from long to string.*rewrite"),
@@ -92,14 +93,17 @@ BAD: list[tuple[str, list[Any], str]] = [
     ("another id", [Metadata(id="j", schema_string=SCHEMA)], "id must not change"),
     ("two stats in one text", [add(stats='{"numRecords":1},{"numRecords":2}')], "JSON object"),
     ("half a surrogate pair", [add("a\ud800.parquet")], "Unicode"),
-    ("txn version too large", [Txn("a", 2**70)], "txn version"),
+    ("txn version too large", [Txn("a", 2**70)], "version of txn"),
     ("long path", [add("x" * 5000)], "4096"),
     ("tags of numbers", [add(tags={"a": 1})], "tags must map strings to strings"),
     ("tags in a list", [add(tags=["a"])], "tags must map"),
     ("tags of a remove", [remove("a", tags={1: "a"})], "tags must map"),
     ("clustering provider as a number", [add(clustering_provider=7)], "clustering_provider must be a string"),
-    ("extra as a list", [add(extra=[])], "extra must be a dict"),
-    ("extra with an object", [add(extra={"a": object()})], "extra must hold values of JSON"),
+    ("extra with a field that an add has", [add(extra={"path": "other.parquet"})], "not an unknown field"),
+    ("extra nested deeply", [add(extra=json.loads('{"a":' * 200 + "1" + "}" * 200))], "more than 100 levels"),
+    ("partition values of a remove as a list", [remove("x.parquet", partition_values=["day"])], "partition_values"),
+    ("extra as a list", [add(extra=[])], "extra of add must be a dict"),
+    ("extra with an object", [add(extra={"a": object()})], "extra of add must hold values of JSON"),
     ("extra with NUL", [add(extra={"a": "\x00"})], "NUL"),
 ]  # fmt: skip
 

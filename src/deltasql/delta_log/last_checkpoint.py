@@ -26,13 +26,11 @@ def decode_hint(data: bytes | None) -> int | None:
         fields = msgspec.json.decode(data or b"")
         version = fields["version"]
         given = fields.get("checksum")
-        if fields.keys() & _OTHER_CHECKPOINT_KINDS:
-            return None
-    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError):
+        is_classic = not fields.keys() & _OTHER_CHECKPOINT_KINDS
+        is_valid = type(version) is int and (given is None or given == checksum(fields))
+    except (msgspec.DecodeError, UnicodeError, KeyError, TypeError, AttributeError, RecursionError):
         return None
-    if type(version) is not int or (given is not None and given != checksum(fields)):
-        return None
-    return version
+    return version if is_classic and is_valid and 0 <= version < 2**63 else None
 
 
 def checksum(fields: dict[str, Any]) -> str:

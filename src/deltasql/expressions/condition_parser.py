@@ -15,7 +15,7 @@ from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, TokenError
 
-from deltasql.errors import ValidationError, text_position, unknown_column
+from deltasql.errors import ValidationError, shown, text_position, unknown_column
 from deltasql.expressions.bounds import ColumnPath
 
 Node = Any  # exp.Expression, or its base class in newer releases of sqlglot
@@ -31,6 +31,8 @@ _UNSUPPORTED: tuple[tuple[type[Any], str], ...] = (
     (exp.Placeholder, "a parameter is not allowed: put its value into the predicate"),
     (exp.Parameter, "a parameter is not allowed: put its value into the predicate"),
 )
+_EMPTY = "the condition is empty: give one such as day = '2026-01-01', or leave it out"
+_HALF_PAIR = re.compile(r"[\ud800-\udfff]")
 _CHAR_METADATA = b"__CHAR_VARCHAR_TYPE_STRING"
 _CHAR = re.compile(rb"(?<!var)char\(")
 
@@ -53,10 +55,11 @@ class ConditionText:
 
     def error(self, problem: str, start: int | None = None) -> ValidationError:
         """Return the error for a problem, with the line and column of a start position."""
-        shown = self.text if len(self.text) <= _SHOWN else self.text[:_SHOWN] + "…"
+        is_long = isinstance(self.text, str) and len(self.text) > _SHOWN
+        text = repr(self.text[:_SHOWN] + "…") if is_long else shown(self.text)
         where = f", {text_position(self.text, start)}" if start is not None else ""
         subject = f"table {self.table}: predicate" if self.table else "predicate"
-        return ValidationError(f"{subject} {shown!r}{where}: {problem}", table=self.table, value=self.text)
+        return ValidationError(f"{subject} {text}{where}: {problem}", table=self.table, value=self.text)
 
 
 @contextmanager
@@ -78,14 +81,18 @@ def room_for_nesting(source: ConditionText) -> Iterator[None]:
 
 def parse_condition(source: ConditionText) -> tuple[Node, frozenset[str]]:
     """Return the syntax tree, and its strings that Spark may interpret differently."""
+    if not isinstance(source.text, str) or (not source.text.isascii() and _HALF_PAIR.search(source.text)):
+        raise source.error("a condition must be a text of valid Unicode, such as id = 5")
     tokens = _tokens(source)
     end = next((token for token in tokens[:-1] if token.token_type.name == "SEMICOLON"), None)
     if end is not None:
         raise source.error("several statements are given: give one condition", end.start)
     try:
-        tree = Spark().parser().parse_into(exp.Condition, tokens, source.text)[0]
+        tree = next(iter(Spark().parser().parse_into(exp.Condition, tokens, source.text)), None)
     except ParseError as error:
         raise _syntax_error(source, error) from None
+    if tree is None:
+        raise source.error(_EMPTY)
     _reject_unsupported(tree, source)
     return tree, frozenset(_doubtful(tokens, source.text))
 
@@ -105,7 +112,7 @@ def _tokens(source: ConditionText) -> list[Any]:
         opened = max(map(source.text.rfind, ("'", '"', "`", "/*")))
         raise source.error("a quote or a comment is opened here and not closed", opened) from None
     if not tokens:
-        raise source.error("the condition is empty: give one such as day = '2026-01-01', or leave it out")
+        raise source.error(_EMPTY)
     return tokens
 
 

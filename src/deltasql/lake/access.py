@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from deltasql.errors import UsageError, shown
 from deltasql.operations.commit import MultiTableTransaction
 from deltasql.protocol.table_changes import TableState
 
@@ -55,3 +56,12 @@ class TableHandle(Protocol):
     @property
     def lake(self) -> LakeAccess:
         """The lake that the table belongs to."""
+
+
+def lake_of(table: TableHandle) -> LakeAccess:
+    """Return the lake of a table; raise `UsageError` for any other object."""
+    try:
+        return table.lake
+    except AttributeError:
+        problem = f"a table is given by its name, its URI or a Table, got {shown(table)}"
+        raise UsageError(problem, value=table) from None

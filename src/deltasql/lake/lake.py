@@ -239,7 +239,7 @@ class Lake:
 
     def local_name(self, name: str) -> str:
         """Return a table's name in this lake; reject a URI of another database."""
-        if not name.startswith(URI):
+        if not isinstance(name, str) or not name.startswith(URI):
             return name
         target = parse_table_uri(name)
         if not _same_database(target, self._target, self.store):

@@ -14,7 +14,7 @@ from deltasql.engines.arrow.read.deletion_vector_read import check_vector_files
 from deltasql.engines.arrow.read.scan import scan
 from deltasql.engines.arrow.write.input_rows import is_spark_frame
 from deltasql.errors import MirrorFailure, TableExists, UsageError
-from deltasql.lake.access import LakeAccess, TableHandle
+from deltasql.lake.access import LakeAccess, TableHandle, lake_of
 from deltasql.lake.merge import Merge
 from deltasql.lake.savepoint import Savepoint
 from deltasql.operations import change_builders
@@ -354,7 +354,7 @@ class Transaction:
 
     def _begun(self, table: str | TableHandle) -> tuple[MultiTableTransaction, LakeAccess]:
         if not isinstance(table, str):
-            self._adopt(table.lake)
+            self._adopt(lake_of(table))
         elif self._lake is None:
             self._adopt(self._open(table))
         return self._with_lake()

@@ -12,7 +12,7 @@ import msgspec
 
 from deltasql.delta_log.commit_file import commit_bytes
 from deltasql.delta_log.layout import LOG, any_version, commit_path, commit_version
-from deltasql.errors import MirrorConflict
+from deltasql.errors import MirrorConflict, shown
 from deltasql.protocol.table_changes import LoggedCommit
 from deltasql.storage import Directory
 from deltasql.store.mirror_records import MirroredTable
@@ -21,6 +21,7 @@ from deltasql.store.publish_session import PUBLISH_BATCH
 # The memory for commits that are compared at once, and the number of files that are read in parallel.
 _BATCH_BYTES = 16 << 20
 _PARALLEL_READS = 8
+_LONGEST_NAME = 200
 
 Commits = Callable[[Sequence[int]], Mapping[int, LoggedCommit]]
 """Returns versions as the database has them."""
@@ -92,9 +93,14 @@ def writer_of(data: bytes) -> str:
     try:
         first = msgspec.json.decode(data.partition(b"\n")[0])
         info = first["commitInfo"]
-        return f" ({info.get('operation', 'unknown operation')} by {info.get('engineInfo', 'an unknown engine')})"
-    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError):
+        operation = _name(info.get("operation", "unknown operation"))
+        return f" ({operation} by {_name(info.get('engineInfo', 'an unknown engine'))})"
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError, RecursionError):
         return ""
+
+
+def _name(value: object) -> str:
+    return value if isinstance(value, str) and len(value) < _LONGEST_NAME else shown(value)
 
 
 def newer_in_log(

@@ -138,7 +138,7 @@ class Manifests:
             content: dict[str, Any] = msgspec.json.decode(existing or b"")
             if content["txnId"] and content["snapshot"] is not None:
                 return content
-        except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, RecursionError) as error:
             problem = f"{self.location}/{_path(number)} is not a manifest of deltasql: move it away"
             raise StorageError(problem) from error
         raise StorageError(f"{self.location}/{_path(number)} cannot be the manifest of transaction {commit.txn_id}")
@@ -159,6 +159,18 @@ class LakeVersions:
     locations: Mapping[str, str]
     txn_id: str
     timestamp: datetime
+
+
+class _TableVersion(msgspec.Struct):
+    location: str
+    version: int
+    timestamp: int
+
+
+class _Manifest(msgspec.Struct):
+    txnId: str
+    timestamp: int
+    snapshot: dict[str, _TableVersion]
 
 
 def versions_as_of(
@@ -188,14 +200,18 @@ def versions_as_of(
         data = directory.get(path)
         if data is None:
             continue  # deleted by the retention in the meantime
-        content = msgspec.json.decode(data)
+        try:
+            manifest = msgspec.json.decode(data, type=_Manifest)
+            at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=manifest.timestamp)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
+            raise StorageError(f"{location}/{path} is not a manifest of deltasql: move it away ({error})") from None
         # Manifests are numbered in the order of publishing, which may differ from the order of the commits.
-        if latest is None or all(entry["timestamp"] <= latest for entry in content["snapshot"].values()):
+        if latest is None or all(entry.timestamp <= latest for entry in manifest.snapshot.values()):
             return LakeVersions(
-                {name: entry["version"] for name, entry in content["snapshot"].items()},
-                {name: entry["location"] for name, entry in content["snapshot"].items()},
-                content["txnId"],
-                datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=content["timestamp"]),
+                {name: entry.version for name, entry in manifest.snapshot.items()},
+                {name: entry.location for name, entry in manifest.snapshot.items()},
+                manifest.txnId,
+                at,
             )
     raise UsageError(
         f"{location} has no manifest{'' if timestamp is None else f' from before {timestamp}'}: manifests are written "

@@ -40,6 +40,7 @@ from deltasql.operations.commit_details import (
     parse_isolation,
     positive,
     table_isolation,
+    text_or_none,
 )
 from deltasql.operations.location_owner import OWNER
 from deltasql.operations.staging import UNKNOWN_COUNT, Staging, StagingPoint
@@ -100,8 +101,8 @@ class MultiTableTransaction(Staging):
         self._max_tables = checked_option("max_tables", count, limit)
         limit = config["transaction.max_files_per_table"] if max_files_per_table is None else max_files_per_table
         self._max_files = checked_option("max_files_per_table", count, limit)
-        self._author = author
-        self._message = message
+        self._author = checked_option("author", text_or_none, author)
+        self._message = checked_option("message", text_or_none, message)
         self._app = parse_app(app)
         self._written: dict[str, WrittenFiles] = {}
         self._in_doubt = False

@@ -14,7 +14,7 @@ import msgspec
 
 from deltasql.addresses import split_name
 from deltasql.config import duration
-from deltasql.errors import UsageError, ValidationError
+from deltasql.errors import UsageError, ValidationError, shown
 from deltasql.protocol.actions import CommitInfo, Metadata, Txn
 from deltasql.protocol.deletion_vectors import file_of
 from deltasql.protocol.table_changes import (
@@ -45,9 +45,9 @@ def expected_version(version: Any, known: StagedTable) -> int | None:
     """Check an expected version against the one that was staged before."""
     if version is None:
         return known.expected_version
-    if type(version) is not int or version < 0:
+    if type(version) is not int or not 0 <= version < 2**63:
         raise ValidationError(
-            f"table {known.state.name}: expected_version must be an integer from 0, got {version!r}",
+            f"table {known.state.name}: expected_version must be an integer from 0 to 2^63-1, got {shown(version)}",
             table=known.state.name,
             table_id=known.state.table_id,
             value=version,
@@ -107,8 +107,8 @@ def parse_isolation(name: str | None) -> str | None:
     if name is None:
         return None
     known = {**_ISOLATION, **{value: value for value in _ISOLATION.values()}}
-    if name not in known:
-        raise UsageError(f"isolation must be one of {', '.join(_ISOLATION)}, got {name!r}", value=name)
+    if not isinstance(name, str) or name not in known:
+        raise UsageError(f"isolation must be one of {', '.join(_ISOLATION)}, got {shown(name)}", value=name)
     return known[name]
 
 
@@ -133,9 +133,9 @@ def parse_app(app: Any) -> Txn | None:
     if app is None:
         return None
     match app:
-        case (str(app_id), int(version)) if app_id and not isinstance(version, bool):
+        case (str(app_id), int(version)) if app_id and type(version) is int and abs(version) < 2**63:
             return Txn(app_id, version)
-    raise UsageError(f"app must be (application id, version), such as ('stream', 7), got {app!r}", value=app)
+    raise UsageError(f"app must be (application id, version), such as ('stream', 7), got {shown(app)}", value=app)
 
 
 def positive(value: Any) -> float:
@@ -146,12 +146,19 @@ def positive(value: Any) -> float:
     return seconds
 
 
+def text_or_none(value: Any) -> str | None:
+    """Parse a text that can be left out."""
+    if value is not None and not isinstance(value, str):
+        raise ValueError("a text")
+    return value
+
+
 def checked_option(name: str, read: Any, value: Any) -> Any:
     """Parse an option; raise `UsageError` with its name if the value is not valid."""
     try:
         return read(value)
     except ValueError as error:
-        raise UsageError(f"{name} must be {error}, got {value!r}", value=value) from None
+        raise UsageError(f"{name} must be {error}, got {shown(value)}", value=value) from None
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import time
 import uuid
 from collections.abc import Collection, Mapping, Sequence
@@ -14,7 +15,7 @@ from deltasql import storage
 from deltasql.addresses import split_name
 from deltasql.config import Config
 from deltasql.engines.arrow.write.input_rows import arrow_rows, is_spark_frame
-from deltasql.errors import StorageError, TableExists, UsageError, ValidationError
+from deltasql.errors import StorageError, TableExists, UsageError, ValidationError, shown
 from deltasql.operations.allowed_roots import check_allowed
 from deltasql.operations.commit import MultiTableTransaction
 from deltasql.operations.drop import reject_wide_location
@@ -35,6 +36,9 @@ from deltasql.protocol.table_changes import NewTable, TableState
 from deltasql.store import Store
 
 _log = logging.getLogger(__name__)
+_LONGEST_NAME = 255
+_LONGEST_LOCATION = 3_000  # file systems accept 4096 with the names of the files
+_ILLEGAL_IN_LOCATION = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +136,7 @@ class TableCreator:
     def _location(self, namespace: str, table: str, table_id: str, given: str | None) -> str:
         """Return the location of a new table; by default a directory that holds nothing yet."""
         if given is not None:
+            _check_location(f"{namespace}.{table}", given)
             check_allowed(given, self._config["storage.allowed_roots"])
             reject_wide_location(given, f"{namespace}.{table}")
             return storage.normal_location(given)
@@ -151,20 +156,47 @@ class TableCreator:
             )
 
 
+def _check_location(table: str, location: Any) -> None:
+    """Raise for a location that is not a text, or has characters that no file system and no store accepts."""
+    is_text = isinstance(location, str) and bool(location.strip())
+    if not is_text or _ILLEGAL_IN_LOCATION.search(location) or _is_too_long(location):
+        problem = (
+            f"the location must be a directory or a URL without control characters and names of more than "
+            f"{_LONGEST_NAME} bytes, got {shown(location)}"
+        )
+        raise ValidationError(f"table {table}: {problem}", table=table, value=location)
+
+
+def _is_too_long(location: str) -> bool:
+    names = location.encode().split(b"/")
+    return max(map(len, names)) > _LONGEST_NAME or len(location) > _LONGEST_LOCATION
+
+
+def _texts(table: str, what: str, given: Any) -> dict[str, str]:
+    """Return a mapping of texts; raise for other values."""
+    values = {} if given is None else given
+    for key, value in values.items() if isinstance(values, Mapping) else [(given, None)]:
+        if not isinstance(key, str) or not isinstance(value, str):
+            text = f"table {table}: {what} must map strings to strings, got {shown(key)}: {shown(value)}"
+            raise ValidationError(text, table=table, value=key)
+    return dict(values)
+
+
+def _partition_columns(table: str, given: Any) -> tuple[str, ...]:
+    names = (given,) if isinstance(given, str) else given
+    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+        text = f"table {table}: partition_by must be a list of column names, got {shown(given)}"
+        raise ValidationError(text, table=table, value=given)
+    return tuple(names)
+
+
 def _configuration(
     table: str, properties: Mapping[str, str] | None, constraints: Mapping[str, str] | None
 ) -> dict[str, str]:
-    values = dict(properties or {})
-    for key, value in values.items():
-        if not isinstance(key, str) or not isinstance(value, str):
-            raise ValidationError(
-                f"table {table}: properties must map strings to strings, got {key!r}: {value!r}",
-                table=table,
-                value=key,
-            )
+    values = _texts(table, "properties", properties)
     Config({}, {}).override(values)
     values = canonical_properties(table, values)
-    for name, expression in (constraints or {}).items():
+    for name, expression in _texts(table, "constraints", constraints).items():
         values[constraint_key(name)] = expression
     return values
 
@@ -191,11 +223,10 @@ def _defined(table: str, table_id: str, spec: TableSpec) -> _Defined:
     text = schema_string(schema, table=table)
     reject_unchecked_not_null(text, table)
     properties = TableProperties.of(configuration)
-    partitions = spec.partition_by
     metadata = Metadata(
         id=table_id,
         schema_string=text,
-        partition_columns=(partitions,) if isinstance(partitions, str) else tuple(partitions),
+        partition_columns=_partition_columns(table, spec.partition_by),
         configuration=without_requested_features(configuration),
         description=spec.description,
         created_time=time.time_ns() // 1_000_000,

@@ -38,6 +38,10 @@ _STATS_AS_JSON = "delta.checkpoint.writeStatsAsJson"
 _STATS_AS_STRUCT = "delta.checkpoint.writeStatsAsStruct"
 _STATS_COLUMNS = "delta.dataSkippingStatsColumns"
 
+_LONGEST = timedelta(days=36_500)
+"""Longer intervals count as this one, because times before the year 1 do not exist."""
+_MOST_DIGITS = 9  # Delta reads 32-bit numbers
+
 _FEATURE_SWITCHES = {
     _APPEND_ONLY: "appendOnly",
     CHANGE_DATA_FEED: "changeDataFeed",
@@ -166,7 +170,10 @@ def parse_interval(text: str) -> timedelta:
     for match in _INTERVAL_PART.finditer(rest):
         if match.start() != end:
             break
-        total += timedelta(**{f"{match[2].lower()}s": int(match[1])})
+        try:
+            total = min(total + timedelta(**{f"{match[2].lower()}s": int(match[1])}), _LONGEST)
+        except OverflowError:
+            total = _LONGEST
         end = match.end()
     if not end or rest[end:].strip():
         raise ValueError(f"{text!r} is not an interval such as 'interval 30 days'")
@@ -229,11 +236,11 @@ def _is_switch(text: str) -> bool:
 
 
 def _is_count(text: str) -> bool:
-    return text.isascii() and text.isdigit() and int(text) > 0
+    return text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS and int(text) > 0
 
 
 def _is_number_of_columns(text: str) -> bool:
-    return text == "-1" or (text.isascii() and text.isdigit())
+    return text == "-1" or (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS)
 
 
 def _is_interval(text: str) -> bool:

@@ -45,6 +45,7 @@ _ARROW: Mapping[str, pa.DataType] = {
 _VOID = ("void", "null")
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
 _MAX_PRECISION = 38
+_DEEPEST = 100
 _DECIMAL_RANGE = f"the precision is from 1 to {_MAX_PRECISION}, the scale from 0 to the precision"
 _CHAR = re.compile(r"(?:var)?char\(\s*\d+\s*\)")
 _CHAR_METADATA = "__CHAR_VARCHAR_TYPE_STRING"
@@ -53,22 +54,38 @@ PHYSICAL_NAME = "delta.columnMapping.physicalName"
 
 def schema_string(schema: str | pa.Schema | StructTypeLike, *, table: str | None = None) -> str:
     """Return the schemaString of a DDL column list, a schemaString, a pyspark StructType or a pyarrow.Schema."""
+    try:
+        struct = _struct(schema, table)
+        _check_type(struct, "", table)
+        text = _dumps(struct_type([_without_char(field) for field in struct["fields"]]))
+        _check_unicode(text, table)
+    except RecursionError:
+        raise invalid(f"the schema is nested too deeply: {_DEEPEST} levels at most", table, schema) from None
+    return text
+
+
+def _struct(schema: Any, table: str | None) -> Any:
+    """Return the JSON of a schema in any of its forms, not checked."""
     if isinstance(schema, str):
-        is_json = schema.lstrip().startswith("{")
-        struct = _loads(schema, table) if is_json else _from_ddl(schema, table)
-    elif isinstance(schema, pa.Schema):
-        struct = struct_type([_from_arrow_field(field, "", table) for field in schema])
-    elif hasattr(schema, "jsonValue"):
-        struct = schema.jsonValue()
-    else:
-        raise invalid(
-            f"a schema must be DDL such as 'id BIGINT NOT NULL, day DATE', a pyarrow.Schema or a pyspark "
-            f"StructType, got {type(schema).__name__}",
-            table,
-            schema,
-        )
-    _check_type(struct, "", table)
-    return _dumps(struct_type([_without_char(field) for field in struct["fields"]]))
+        return _loads(schema, table) if schema.lstrip().startswith("{") else _from_ddl(schema, table)
+    if isinstance(schema, pa.Schema):
+        _check_arrow_depth(schema, table)
+        return struct_type([_from_arrow_field(field, "", table) for field in schema])
+    if hasattr(schema, "jsonValue"):
+        return schema.jsonValue()
+    raise invalid(
+        f"a schema must be DDL such as 'id BIGINT NOT NULL, day DATE', a pyarrow.Schema or a pyspark "
+        f"StructType, got {type(schema).__name__}",
+        table,
+        schema,
+    )
+
+
+def _check_unicode(text: str, table: str | None) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise invalid(f"the schema is not valid Unicode: {error}", table, text) from None
 
 
 def _from_ddl(text: str, table: str | None) -> Json:
@@ -121,6 +138,8 @@ def parse_schema(text: str, table: str | None = None) -> Json:
     """Return the JSON of a schemaString; raise if it is malformed or has an unsupported type."""
     struct = _loads(text, table)
     _check_type(struct, "", table)
+    if not text.isascii() or "\\u" in text:
+        _check_unicode(_dumps(struct), table)
     return struct
 
 
@@ -134,18 +153,20 @@ def _loads(text: str, table: str | None) -> Json:
     return struct
 
 
-def _check_type(type_: Any, path: str, table: str | None) -> None:
+def _check_type(type_: Any, path: str, table: str | None, depth: int = 0) -> None:
+    if depth > _DEEPEST:
+        raise invalid(f"column {path[:80]!r}… is nested more than {_DEEPEST} levels deep", table, type_)
     match type_:
         case str():
             _check_primitive(type_, path, table)
         case {"type": "struct", "fields": [*fields]}:
             for field in fields:
-                _check_field(field, path, table)
+                _check_field(field, path, table, depth)
         case {"type": "array", "elementType": element, "containsNull": bool()}:
-            _check_type(element, join_path(path, "element"), table)
+            _check_type(element, join_path(path, "element"), table, depth + 1)
         case {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": bool()}:
-            _check_type(key, join_path(path, "key"), table)
-            _check_type(value, join_path(path, "value"), table)
+            _check_type(key, join_path(path, "key"), table, depth + 1)
+            _check_type(value, join_path(path, "value"), table, depth + 1)
             if key in _VOID:
                 raise invalid(f"column {path!r}: the keys of a map must not be void", table, type_)
         case _:
@@ -153,12 +174,12 @@ def _check_type(type_: Any, path: str, table: str | None) -> None:
             raise invalid(f"malformed schemaString: {where} is {_dumps(type_)[:120]}", table, type_)
 
 
-def _check_field(field: Any, path: str, table: str | None) -> None:
+def _check_field(field: Any, path: str, table: str | None, depth: int) -> None:
     match field:
         case {"name": str(name), "type": type_} if isinstance(field.get("nullable", True), bool) and isinstance(
             field.get("metadata") or {}, dict
         ):
-            _check_type(type_, join_path(path, name), table)
+            _check_type(type_, join_path(path, name), table, depth + 1)
         case _:
             where = f"a field of column {path!r}" if path else "a field"
             raise invalid(f"malformed schemaString: {where} is {_dumps(field)[:120]}", table, field)
@@ -319,6 +340,16 @@ _TEXT_METADATA |= {"delta.generationExpression", "delta.invariants"}
 # Metadata that pyarrow adds to fields of one file or process, and that does not belong to the table.
 _ARROW_METADATA = ("PARQUET:", "ARROW:")
 _LISTS = ("list", "large_list", "fixed_size_list", "list_view", "large_list_view")
+
+
+def _check_arrow_depth(schema: pa.Schema, table: str | None) -> None:
+    """Raise for types that are nested too deeply, before anything else looks at them: each look takes all levels."""
+    waiting = [(field.type, 0) for field in schema]
+    while waiting:
+        type_, depth = waiting.pop()
+        if depth > _DEEPEST:
+            raise invalid(f"the schema is nested more than {_DEEPEST} levels deep", table, None)
+        waiting += ((type_.field(i).type, depth + 1) for i in range(type_.num_fields))
 
 
 def _from_arrow_field(field: pa.Field, path: str, table: str | None) -> Json:

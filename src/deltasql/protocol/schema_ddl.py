@@ -52,6 +52,7 @@ _CONSTRAINTS = ("PRIMARY KEY", "FOREIGN KEY", "UNIQUE", "CHECK", "REFERENCES", "
 
 
 _END = "the end"
+_MOST_DIGITS = 9
 
 
 class _Token(NamedTuple):
@@ -258,8 +259,9 @@ class Ddl:
         return numbers
 
     def _number(self) -> int:
-        if not self._peek().word.isdecimal():
-            raise self._unexpected("a whole number")
+        word = self._peek().word
+        if not word.isdecimal() or len(word) > _MOST_DIGITS:
+            raise self._unexpected(f"a whole number of at most {_MOST_DIGITS} digits")
         return int(self._take().text)
 
     def _decimal(self) -> str:

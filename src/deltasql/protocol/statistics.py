@@ -328,6 +328,9 @@ def _decimals(raw: pa.Array, type: pa.Decimal128Type, *, upper: bool) -> pa.Arra
 
 
 def num_records(stats: str | None) -> int | None:
-    """Return the number of rows of a file, if its statistics have it."""
-    decoded: Any = msgspec.json.decode(stats) if stats else {}
+    """Return the number of rows of a file, if its statistics have it and can be read."""
+    try:
+        decoded: Any = msgspec.json.decode(stats) if stats else {}
+    except (msgspec.DecodeError, UnicodeEncodeError, TypeError, RecursionError):
+        return None
     return decoded.get("numRecords") if isinstance(decoded, dict) else None

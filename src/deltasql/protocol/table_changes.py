@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from deltasql.errors import ValidationError
+from deltasql.errors import ValidationError, shown
+from deltasql.protocol.action_types import check_field_types, check_file_keys
 from deltasql.protocol.actions import (
     Action,
     Add,
@@ -52,12 +53,15 @@ class Changes:
     _columns: dict[str, list[Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
-    def of(cls, actions: Iterable[Action], table: str) -> Changes:
+    def of(cls, actions: Any, table: str) -> Changes:
         """Group actions by kind; raise ValidationError for a value that is not an action."""
         if isinstance(actions, Action):
             raise ValidationError(
                 f"table {table}: actions must be a list, as in [{type(actions).__name__}(…)]", table=table
             )
+        if not isinstance(actions, Iterable):
+            problem = f"actions must be a list of actions, got {shown(actions)}"
+            raise ValidationError(f"table {table}: {problem}", table=table, value=actions)
         given: tuple[Any, ...] = tuple(actions)
         kinds = set(map(type, given))
         for kind in kinds - _FIELDS.keys():
@@ -71,7 +75,9 @@ class Changes:
         by_field: dict[str, Any] = {_FIELDS[kind]: given for kind in kinds}
         if len(kinds) > 1:
             by_field = {_FIELDS[kind]: tuple([a for a in given if type(a) is kind]) for kind in kinds}
-        return cls(**by_field)
+        changes = cls(**by_field)
+        _check_types(changes, table)
+        return changes
 
     def merge(self, later: Changes) -> Changes:
         """Return these actions followed by later ones for the same table."""
@@ -113,6 +119,14 @@ _FIELDS: dict[type[Action], str] = {
     DomainMetadata: "domains",
     CommitInfo: "infos",
 }
+
+
+def _check_types(changes: Changes, table: str) -> None:
+    """Raise for a field of a wrong type. The other fields of files are checked all at once, by `validation`."""
+    for action in (*changes.metadata, *changes.protocols, *changes.txns, *changes.domains, *changes.infos):
+        check_field_types(action, table)
+    check_file_keys(changes.of_adds("path"), changes.of_adds("deletion_vector"), table)
+    check_file_keys([r.path for r in changes.removes], [r.deletion_vector for r in changes.removes], table)
 
 
 def _identity(file: Add | Remove) -> tuple[str, str | None]:

@@ -13,7 +13,7 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, TokenError
 
-from deltasql.errors import UsageError, ValidationError
+from deltasql.errors import UsageError, ValidationError, shown
 from deltasql.sql.parameters import checked, name_for, shown_parameter
 from deltasql.sql.pg_parser import PostgreSql
 from deltasql.sql.positions import numbers, rejected, start_of, unclosed
@@ -82,10 +82,12 @@ class Parsed:
 
 def parse(text: str, params: Sequence[Any] | Mapping[str, Any] | None = None, dialect: str = "postgres") -> Parsed:
     """Parse one statement. Parameters are `$1`, `?` or `%s` with a list, `:name` or `%(name)s` with a mapping."""
-    if dialect not in DIALECTS:
-        raise UsageError(f"dialect must be one of {', '.join(DIALECTS)}, got {dialect!r}", value=dialect)
+    if not isinstance(dialect, str) or dialect not in DIALECTS:
+        raise UsageError(f"dialect must be one of {', '.join(DIALECTS)}, got {shown(dialect)}", value=dialect)
     if not isinstance(text, str) or not text.strip():
-        raise UsageError(f"a statement is a text, got {text!r}", value=text)
+        raise UsageError(f"a statement is a text, got {shown(text)}", value=text)
+    if params is not None and (not isinstance(params, Sequence | Mapping) or isinstance(params, str | bytes)):
+        raise UsageError(f"params must be a list or a mapping of values, got {type(params).__name__}", value=params)
     if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
         raise UsageError(f"the statement is not valid Unicode text: {text[:_SHOWN]!r}", value=text)
     explain = _EXPLAIN.match(text)
@@ -229,7 +231,7 @@ def _bound(tree: Tree, params: Sequence[Any] | Mapping[str, Any] | None) -> dict
 
 def _value(key: Any, params: Any) -> Any:
     if isinstance(key, int):
-        if params is None or isinstance(params, Mapping) or key >= len(params):
+        if params is None or isinstance(params, Mapping) or not 0 <= key < len(params):
             raise UsageError(f"parameter {key + 1} has no value: give params=[…] with one for each", value=key + 1)
         return params[key]
     if not isinstance(params, Mapping) or key not in params:

@@ -22,6 +22,7 @@ from deltasql.storage.links import LinkGuard
 from deltasql.storage.object_store import (
     SLOWEST_LINK,
     SMALL_BODY,
+    check_options,
     error_code,
     error_text,
     is_local,
@@ -58,8 +59,8 @@ class Directory:
     def __init__(self, location: str, options: Mapping[str, str]) -> None:
         self.location = location
         self._local = local_path(location) if is_local(location) else None
-        self._options = dict(options)
-        self._secrets = secret_values(options)
+        self._options = check_options(options)
+        self._secrets = secret_values(self._options)
         self._store = open_store(location, options)
         self._slow_stores: dict[int, obstore.store.ObjectStore] = {}
         self._conditional = True
@@ -310,6 +311,9 @@ class _Writer:
 
 def exists_below(location: str, options: Mapping[str, str], prefix: str = "") -> bool:
     """Return whether there is an object below a location, or below a directory of it."""
-    if is_local(location) and not (local_path(location) / prefix).exists():
-        return False
+    try:
+        if is_local(location) and not (local_path(location) / prefix).exists():
+            return False
+    except OSError as error:
+        raise StorageError(f"{location} cannot be used: {error.strerror}") from error
     return next(Directory(location, options).list(prefix), None) is not None

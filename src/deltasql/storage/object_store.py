@@ -17,7 +17,7 @@ from obstore.exceptions import BaseError, NotSupportedError
 from obstore.store import LocalStore, MemoryStore, from_url
 
 from deltasql.config import duration
-from deltasql.errors import StorageError
+from deltasql.errors import StorageError, UsageError
 
 # The publisher retries with its own back-off, so an unavailable store must fail fast here.
 _RETRY: Any = {"max_retries": 3, "retry_timeout": timedelta(seconds=15)}
@@ -149,9 +149,17 @@ def _client_key(key: str) -> str:
     return next((name.removeprefix(p) for p in _PREFIXES if name.startswith(p)), name)
 
 
+def check_options(options: Any) -> dict[str, str]:
+    """Return the options of an object store; raise `UsageError` if they are not texts by name."""
+    given = {} if options is None else options
+    if not isinstance(given, Mapping) or not all(type(text) is str for pair in given.items() for text in pair):
+        raise UsageError("storage_options must map texts to texts, such as {'aws_region': 'eu-west-1'}")
+    return dict(given)
+
+
 def secret_values(options: Mapping[str, str]) -> list[str]:
     """Return the values of options that must not appear in messages."""
-    return [str(value) for key, value in options.items() if value and _SECRET.search(key.lower())]
+    return [value for key, value in options.items() if value and _SECRET.search(key.lower())]
 
 
 def error_text(error: Exception, secrets: Sequence[str]) -> str:

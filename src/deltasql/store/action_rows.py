@@ -237,7 +237,8 @@ def metadata_json(m: Metadata) -> dict[str, Any]:
         partition_columns=list(m.partition_columns),
         configuration=dumps(m.configuration),
         created_time=m.created_time,
-        extra=_text(m.extra),
+        # The column has the unknown fields of metaData; `format` is a known one, so its unknown fields fit there.
+        extra=_text({**m.extra, **({"format": m.format.extra} if m.format.extra else {})}),
     )
 
 
@@ -270,6 +271,7 @@ def metadata_of(row: Mapping[str, Any]) -> Metadata | None:
     """Return the metaData action of a row of the `state` query."""
     if row["metadata_id"] is None:
         return None
+    extra = loads(row["metadata_extra"] or "{}")
     return Metadata(
         id=row["metadata_id"],
         schema_string=row["schema_string"],
@@ -277,9 +279,9 @@ def metadata_of(row: Mapping[str, Any]) -> Metadata | None:
         configuration=loads(row["configuration"]),
         name=row["name"],
         description=row["description"],
-        format=Format(row["format_provider"], loads(row["format_options"])),
+        format=Format(row["format_provider"], loads(row["format_options"]), extra.pop("format", {})),
         created_time=row["created_time"],
-        extra=loads(row["metadata_extra"] or "{}"),
+        extra=extra,
     )
 
 

@@ -16,7 +16,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import DictRow, dict_row
 
 from deltasql.config import Config
-from deltasql.errors import UsageError
+from deltasql.errors import DatabaseUnavailable, UsageError
 from deltasql.store.queries import queries
 from deltasql.store.sqlstate import translated
 
@@ -91,7 +91,10 @@ class Database:
     def open(self) -> None:
         """Connect in the foreground, so that a wrong address or password is reported at once."""
         with translated():
-            self._first = self._connect()
+            try:
+                self._first = self._connect()
+            except UnicodeError as error:  # of Python's look-up of host names
+                raise DatabaseUnavailable(f"the name of the host is not valid: {error}") from None
         self._pool.open()
 
     def _connect(self) -> psycopg.Connection[Any]:
@@ -217,8 +220,8 @@ def lock_seconds(config: Config, timeout: float) -> float:
 
 
 def milliseconds(seconds: float) -> str:
-    """Return a duration in the format of PostgreSQL's settings."""
-    return f"{max(1, round(seconds * 1000))}ms"
+    """Return a duration in the format of PostgreSQL's settings, which are limited to 24 days."""
+    return f"{min(max(1, round(seconds * 1000)), 2**31 - 1)}ms"
 
 
 def _roll_back(connection: Connection) -> None:

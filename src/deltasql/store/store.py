@@ -14,7 +14,15 @@ import pyarrow as pa
 
 from deltasql.addresses import split_name
 from deltasql.config import Config
-from deltasql.errors import DeltaSqlError, MirrorFailure, TableNotFound, ValidationError, closest_name
+from deltasql.errors import (
+    DeltaSqlError,
+    MirrorFailure,
+    TableNotFound,
+    UsageError,
+    ValidationError,
+    closest_name,
+    shown,
+)
 from deltasql.protocol.deletion_vectors import file_of
 from deltasql.protocol.deletion_vectors import parse as parse_vector
 from deltasql.protocol.table_changes import Head, LoggedCommit, TableCommit, TableContents, TableState
@@ -133,6 +141,8 @@ class Store:
         Raises:
             TableNotFound: The table does not exist.
         """
+        if not isinstance(table, str | UUID):
+            raise UsageError(f"a table is given by its name or its id, got {shown(table)}", value=table)
         known = self._states.get(str(table))
         if known is not None:
             row = self._database.row("head", table_id=known.table_id)
@@ -270,7 +280,7 @@ class Store:
         """Return the version, or raise `ValidationError` if the table does not have it."""
         if type(version) is not int or not 0 <= version <= state.version:
             raise ValidationError(
-                f"table {state.name} has no version {version}: it has versions 0 to {state.version}",
+                f"table {state.name} has no version {shown(version)}: it has versions 0 to {state.version}",
                 table=state.name,
                 table_id=state.table_id,
                 value=version,

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import msgspec
 import pyarrow as pa
 
-from deltasql.errors import UnsupportedFeature, ValidationError
+from deltasql.errors import UnsupportedFeature, ValidationError, shown
 from deltasql.expressions.partition_bounds import partition_bounds
 from deltasql.protocol.actions import CHANGE_COLUMNS, Add, Cdc, Metadata, Remove
 from deltasql.protocol.constraints import StoredExpression, stored_expressions
@@ -31,7 +31,7 @@ from deltasql.protocol.schema import arrow_schema, primitive_name
 from deltasql.protocol.schema_fit import parse_struct
 from deltasql.protocol.schema_rules import validate_schema
 from deltasql.protocol.table_changes import Changes, TableState, misfit
-from deltasql.protocol.validation.staged_values import check_labels, check_vectors
+from deltasql.protocol.validation.staged_values import check_labels, check_maps, check_vectors
 
 _FAR_DATE = re.compile(r"[+-]\d{4,}-\d\d-\d\d")
 _MAX_INT64 = 2**63 - 1
@@ -83,12 +83,10 @@ def _check_protocol(changes: Changes, state: TableState) -> None:
 def _check_metadata(changes: Changes, state: TableState) -> None:
     for metadata in changes.metadata:
         _check_text(state.name, "metaData id", metadata.id)
-        _check_string_map(state.name, "metaData configuration", metadata.configuration)
-        _check_string_map(state.name, "metaData format options", metadata.format.options)
         if metadata.format.provider != "parquet":
             _fail(
                 state.name,
-                f"the file format must be parquet, got {metadata.format.provider!r}",
+                f"the file format must be parquet, got {shown(metadata.format.provider)}",
                 metadata.format.provider,
             )
         validate_schema(metadata.schema_string, metadata.partition_columns, state.name)
@@ -156,15 +154,7 @@ def _check_fits(metadata: Metadata, changes: Changes, state: TableState) -> None
 
 def _check_text(table: str, what: str, value: Any) -> None:
     if type(value) is not str or not value:
-        _fail(table, f"{what} must be a non-empty string, got {value!r}", value)
-
-
-def _check_string_map(table: str, what: str, values: Any) -> None:
-    if not isinstance(values, Mapping):
-        _fail(table, f"{what} must be a mapping, got {type(values).__name__}", values)
-    for key, value in values.items():
-        if type(key) is not str or type(value) is not str:
-            _fail(table, f"{what} must map strings to strings, got {key!r}: {value!r}", key)
+        _fail(table, f"{what} must be a non-empty string, got {shown(value)}", value)
 
 
 def _check_files(changes: Changes, state: TableState) -> None:
@@ -172,6 +162,7 @@ def _check_files(changes: Changes, state: TableState) -> None:
     _check_paths(changes, state.name)
     _check_sizes(changes, state.name)
     _check_flags(changes, state.name)
+    check_maps("partition_values", [r.partition_values for r in changes.removes], state.name)
     for files, values in (
         (changes.adds, changes.of_adds("partition_values")),
         (changes.cdc, [c.partition_values for c in changes.cdc]),
@@ -190,7 +181,7 @@ def _check_paths(changes: Changes, table: str) -> None:
     for what, paths in (("add", changes.of_adds("path")), ("remove", removed), ("cdc", changed)):
         if not all_of(paths, str):
             bad = next(p for p in paths if type(p) is not str)
-            _fail(table, f"the path of {what} must be a string, got {bad!r}", bad)
+            _fail(table, f"the path of {what} must be a string, got {shown(bad)}", bad)
         if len(set(paths)) != len(paths):
             path, count = Counter(paths).most_common(1)[0]
             _fail(table, f"a commit must have at most one {what} per path, got {count} for {path!r}", path)
@@ -206,6 +197,8 @@ def _check_sizes(changes: Changes, table: str) -> None:
         ("deletion_timestamp of remove", [r.deletion_timestamp for r in changes.removes], False),
         ("base_row_id of add", changes.of_adds("base_row_id"), False),
         ("default_row_commit_version of add", changes.of_adds("default_row_commit_version"), False),
+        ("base_row_id of remove", [r.base_row_id for r in changes.removes], False),
+        ("default_row_commit_version of remove", [r.default_row_commit_version for r in changes.removes], False),
     ]
     for what, values, required in numbers:
         if not required and values.count(None) == len(values):
@@ -213,14 +206,16 @@ def _check_sizes(changes: Changes, table: str) -> None:
         present = values if required else [v for v in values if v is not None]
         if not all_of(present, int) or (present and not 0 <= min(present) <= max(present) <= _MAX_INT64):
             bad = next(v for v in present if type(v) is not int or not 0 <= v <= _MAX_INT64)
-            _fail(table, f"the {what} must be a whole number from 0 to 2^63-1, got {bad!r}", bad)
+            _fail(table, f"the {what} must be a whole number from 0 to 2^63-1, got {shown(bad)}", bad)
 
 
 def _check_flags(changes: Changes, table: str) -> None:
     added, removed = changes.of_adds("data_change"), [r.data_change for r in changes.removes]
     if not all_of(added, bool) or not all_of(removed, bool):
         _fail(table, "data_change must be True or False", None)
-    if any(c.data_change for c in changes.cdc):
+    if not {type(r.extended_file_metadata) for r in changes.removes} <= {bool, type(None)}:
+        _fail(table, "extended_file_metadata must be True, False or None", None)
+    if any(c.data_change is not False for c in changes.cdc):
         _fail(table, "data_change of a cdc file must be False", True)
     if not removed and False in added:
         _fail(
@@ -240,15 +235,16 @@ def _check_partition_values(
 ) -> None:
     columns = metadata.partition_columns if metadata else ()
     try:
-        if set(map(len, given)) <= {len(columns)}:
+        if all_of(given, dict) and set(map(len, given)) <= {len(columns)}:
             for column in columns:
                 distinct = {values[column] for values in given}
                 for value in distinct:
                     _check_partition_value(column, value, table)
                 _check_partition_type(column, frozenset(v for v in distinct if v is not None), metadata, table)
             return
-    except KeyError:
-        pass  # the loop below names the file
+    except (KeyError, TypeError):
+        pass  # the checks below name the value or the file
+    check_maps("partition_values", given, table)
     for file in files:
         if file.partition_values.keys() != set(columns):
             _fail(
@@ -266,7 +262,7 @@ def _check_partition_value(column: str, value: Any, table: str) -> None:
         _fail(
             table,
             f"the value of partition column {column!r} must be a non-empty string in Delta's text form, or None "
-            f"for null, got {value!r}",
+            f"for null, got {shown(value)}",
             value,
         )
 
@@ -298,7 +294,7 @@ def _check_texts(changes: Changes, table: str) -> None:
         return
     try:
         whole = len(_stats_heads.decode(f"[{','.join(stats)}]")) == len(stats)
-    except (msgspec.DecodeError, UnicodeEncodeError):
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         whole = False
     if not whole:
         for text in stats:
@@ -315,7 +311,7 @@ _stats_heads = msgspec.json.Decoder(list[_StatsHead])
 def _check_stats(text: str, table: str) -> None:
     try:
         msgspec.json.decode(text, type=_StatsHead)
-    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         _fail(table, f"stats must be a JSON object, got {text[:120]!r} ({error})", text)
     if "\x00" in text:
         _fail(table, "stats must not contain NUL characters", text)
@@ -364,8 +360,6 @@ def _check_vectors(changes: Changes, state: TableState) -> None:
 def _check_domains(changes: Changes, state: TableState) -> None:
     for domain in changes.domains:
         _check_text(state.name, "domainMetadata domain", domain.domain)
-        if type(domain.configuration) is not str:
-            _fail(state.name, "domainMetadata configuration must be a string", domain.configuration)
     if changes.domains:
         _require("domainMetadata", "a domainMetadata action", changes, state)
 
@@ -383,9 +377,3 @@ def _require(feature: str, what: str, changes: Changes, state: TableState) -> No
 def _check_txns(changes: Changes, table: str) -> None:
     for txn in changes.txns:
         _check_text(table, "txn app_id", txn.app_id)
-        if type(txn.version) is not int or abs(txn.version) > _MAX_INT64:
-            _fail(
-                table,
-                f"txn version of {txn.app_id!r} must be a whole number, got {txn.version!r}",
-                txn.version,
-            )

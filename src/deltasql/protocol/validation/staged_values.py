@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 from pyroaring import BitMap64
 
-from deltasql.errors import ValidationError
+from deltasql.errors import ValidationError, shown
+from deltasql.protocol.action_types import check_extra
 from deltasql.protocol.actions import Add, Cdc, DeletionVector, Remove
 from deltasql.protocol.deletion_vectors import INLINE, checked, file_of, inline_bytes
 from deltasql.protocol.statistics import num_records
@@ -21,28 +22,28 @@ _MOST = 2**31 - 1
 def check_labels(changes: Changes, table: str) -> None:
     """Raise for tags, clustering providers and unknown fields of a wrong type."""
     files: list[Remove | Cdc] = [*changes.removes, *changes.cdc]
-    all_tags = [*changes.of_adds("tags"), *(file.tags for file in files)]
-    for tags in all_tags if all_tags.count(None) < len(all_tags) else ():
-        if tags is not None and not _is_text_map(tags):
-            raise _invalid(table, f"tags must map strings to strings or None, got {tags!r}", tags)
+    check_maps("tags", [*changes.of_adds("tags"), *(file.tags for file in files)], table)
     providers = changes.of_adds("clustering_provider")
     for provider in providers if providers.count(None) < len(providers) else ():
         if provider is not None and type(provider) is not str:
-            raise _invalid(table, f"clustering_provider must be a string, got {provider!r}", provider)
+            raise _invalid(table, f"clustering_provider must be a string, got {shown(provider)}", provider)
     extras = [*changes.of_adds("extra"), *(file.extra for file in files)]
-    for extra in extras if any(extras) or set(map(type, extras)) - {dict} else ():
-        _check_extra(extra, table)
+    for file in (*changes.adds, *files) if any(extras) or set(map(type, extras)) - {dict} else ():
+        _check_extra(file, table)
 
 
-def _check_extra(extra: Any, table: str) -> None:
-    if not isinstance(extra, dict) or not all(type(key) is str for key in extra):
-        raise _invalid(table, f"extra must be a dict of unknown fields by name, got {extra!r}", extra)
-    try:
-        text = msgspec.json.encode(extra) if extra else b""
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise _invalid(table, f"extra must hold values of JSON, got {extra!r} ({error})", extra) from None
-    if b"\\u0000" in text:
-        raise _invalid(table, "extra must not contain NUL characters", extra)
+def check_maps(what: str, values: Sequence[Any], table: str) -> None:
+    """Raise for a value that is neither None nor a map of texts."""
+    for value in values if values.count(None) < len(values) else ():
+        if value is not None and not _is_text_map(value):
+            raise _invalid(table, f"{what} must map strings to strings or None, got {shown(value)}", value)
+
+
+def _check_extra(file: Add | Remove | Cdc, table: str) -> None:
+    if file.extra != {}:
+        check_extra(file, file.kind, table)
+        if b"\\u0000" in msgspec.json.encode(file.extra):
+            raise _invalid(table, "extra must not contain NUL characters", file.extra)
 
 
 def _is_text_map(values: Any) -> bool:
@@ -67,11 +68,11 @@ def _check_vector(add: Add, vector: DeletionVector, state: TableState) -> None:
     )
     for name, value, most in numbers:
         if type(value) is not int or not 0 <= value <= most:
-            problem = f"{name} of the deletion vector of {add.path!r} must be a whole number from 0, got {value!r}"
+            problem = f"{name} of the deletion vector of {add.path!r} must be a whole number from 0, got {shown(value)}"
             raise _invalid(state.name, problem, value)
     for name, text in (("storage_type", vector.storage_type), ("path_or_inline_dv", vector.path_or_inline_dv)):
         if type(text) is not str:
-            problem = f"{name} of the deletion vector of {add.path!r} must be a string, got {text!r}"
+            problem = f"{name} of the deletion vector of {add.path!r} must be a string, got {shown(text)}"
             raise _invalid(state.name, problem, text)
     file_of(vector, state.location, state.name)
     records = num_records(add.stats)

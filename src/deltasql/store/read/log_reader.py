@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from deltasql.errors import UsageError
+from deltasql.errors import UsageError, shown
 from deltasql.protocol.schema import arrow_schema
 from deltasql.protocol.table_changes import Snapshot, TableState
 from deltasql.store.read.file_lists import FilesAt, StaleTableState
@@ -117,7 +117,7 @@ class SqlTxnLogReader:
             UsageError: The limit is not a number from 0.
         """
         if limit is not None and (type(limit) is not int or limit < 0):
-            raise UsageError(f"limit must be a whole number, 0 or more, got {limit!r}", value=limit)
+            raise UsageError(f"limit must be a whole number, 0 or more, got {shown(limit)}", value=limit)
         return self._store.history(self._store.state(table), limit)
 
     def version_at(self, table: str | UUID, timestamp: Moment) -> int:
@@ -160,6 +160,6 @@ def moment(value: Any) -> datetime:
         parsed = value if isinstance(value, datetime) else datetime.fromisoformat(value)
     except (TypeError, ValueError):
         raise UsageError(
-            f"a timestamp is a datetime or an ISO text such as 2026-01-31T12:00:00Z, got {value!r}", value=value
+            f"a timestamp is a datetime or an ISO text such as 2026-01-31T12:00:00Z, got {shown(value)}", value=value
         ) from None
     return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)

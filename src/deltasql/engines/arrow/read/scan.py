@@ -8,7 +8,7 @@ their paths.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,7 +27,7 @@ from deltasql.engines.arrow.read.file_columns import FileColumns
 from deltasql.engines.arrow.read.prefetch import Task, in_order
 from deltasql.engines.arrow.read.row_groups import matching_groups
 from deltasql.engines.file_links import reject_links
-from deltasql.errors import StorageError, UnsupportedFeature, ValidationError, unknown_column
+from deltasql.errors import StorageError, UnsupportedFeature, ValidationError, shown, unknown_column
 from deltasql.expressions.arrow_values import numpy_of
 from deltasql.protocol.deletion_vectors import Numbers
 from deltasql.protocol.features import MAX_READER, unsupported
@@ -153,8 +153,11 @@ def _check_features(snapshot: Snapshot) -> None:
         )
 
 
-def _selected(snapshot: Snapshot, schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
-    names = [columns] if isinstance(columns, str) else list(columns)
+def _selected(snapshot: Snapshot, schema: pa.Schema, columns: Any) -> pa.Schema:
+    names = [columns] if isinstance(columns, str) else list(columns) if isinstance(columns, Iterable) else None
+    if names is None:
+        problem = f"columns must be a list of column names, got {shown(columns)}"
+        raise ValidationError(f"table {snapshot.name}: {problem}", table=snapshot.name, value=columns)
     if not names:
         raise ValidationError(f"table {snapshot.name}: columns is empty: name one, or leave it out for all")
     fields, indexes = [], FieldIndex(schema)
@@ -164,7 +167,7 @@ def _selected(snapshot: Snapshot, schema: pa.Schema, columns: Sequence[str]) -> 
             problem = unknown_column(name, schema.names)
             raise ValidationError(f"table {snapshot.name}: {problem}", table=snapshot.name, value=name)
         if schema.field(index) in fields:
-            raise ValidationError(f"table {snapshot.name}: column {name!r} is listed twice", value=name)
+            raise ValidationError(f"table {snapshot.name}: column {shown(name)} is listed twice", value=name)
         fields.append(schema.field(index))
     return pa.schema(fields)
 
@@ -256,7 +259,7 @@ class _ScanRun:
             missing = isinstance(error.__cause__, FileNotFoundError)
             problem = "does not exist: was it moved or deleted?" if missing else f"cannot be read: {error}"
             raise self._unreadable(f"{subject} {problem}") from error
-        except pa.ArrowException as error:
+        except (pa.ArrowException, ValueError, OverflowError, MemoryError) as error:
             raise self._unreadable(f"{subject} cannot be read: {str(error).partition(chr(10))[0]}") from error
 
     def _unreadable(self, text: str) -> StorageError:

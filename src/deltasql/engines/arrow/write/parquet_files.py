@@ -9,17 +9,17 @@ import os
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from deltasql.engines.arrow.write.parquet_footers import FooterPlan, indexed_columns, plan_footers
-from deltasql.errors import ValidationError
+from deltasql.errors import ValidationError, shown
 from deltasql.protocol.file_paths import encode_path, hive_values
 from deltasql.protocol.partition_values import partition_text
 from deltasql.protocol.schema import primitive_name
@@ -87,7 +87,7 @@ def adds_from_parquet(
         ValidationError: A file does not fit the table.
     """
     root = os.path.abspath(root) if _is_local(filesystem) else root.rstrip("/")
-    relative = [_below(root, os.fspath(path)) for path in paths]
+    relative = [_below(root, path) for path in _texts_of_paths(paths)]
     _check_unique(relative)
     link = first_link_out(root, relative) if _is_local(filesystem) else None
     if link is not None:
@@ -175,6 +175,13 @@ class _Plans:
         self._plans: list[FooterPlan] = []
 
     def add(self, path: str, values: dict[str, str | None], footer: Footer) -> ParquetFile:
+        """Return a file with its statistics; raise ValidationError if it does not fit or its footer is damaged."""
+        try:
+            return self._add(path, values, footer)
+        except (pa.ArrowException, ValueError, OverflowError) as error:
+            raise _unreadable(path, error) from error
+
+    def _add(self, path: str, values: dict[str, str | None], footer: Footer) -> ParquetFile:
         plan = self._plan(footer.metadata)
         nulls, wide = plan.nulls(footer.metadata), plan.too_wide(footer.metadata)
         if plan.problems or nulls or wide:
@@ -227,6 +234,15 @@ def _below(root: str, path: str) -> str:
     return relative
 
 
+def _texts_of_paths(paths: Any) -> list[str]:
+    """Return the paths as texts; raise ValidationError for other values."""
+    given = paths if isinstance(paths, Iterable) and not isinstance(paths, str | bytes) else [None]
+    texts: list[Any] = [os.fspath(path) if isinstance(path, os.PathLike) else path for path in given]
+    if not all(type(text) is str for text in texts):
+        raise ValidationError(f"paths must be a list of paths, got {shown(paths)}", value=paths)
+    return texts
+
+
 def _check_unique(paths: Sequence[str]) -> None:
     if len(set(paths)) != len(paths):
         twice = Counter(paths).most_common(1)[0][0]
@@ -246,6 +262,9 @@ class _Partitions:
     def of_files(self, paths: Sequence[str], given: Sequence[Values] | None) -> list[dict[str, str | None]]:
         if given is None:
             return [dict(self._of_directory(path)) for path in paths]
+        if not isinstance(given, Sequence) or not all(isinstance(values, Mapping) for values in given):
+            problem = f"partition_values must be a list of mappings, one per file, got {shown(given)}"
+            raise ValidationError(problem, value=given)
         if len(given) != len(paths):
             raise ValidationError(
                 f"partition_values holds {len(given)} mappings for {len(paths)} files: give one per file"
