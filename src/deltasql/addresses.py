@@ -144,8 +144,9 @@ _IS_URL = re.compile(r"\s*[\w+.-]+://")
 _ILLEGAL = re.compile(r"[\x00\ud800-\udfff]")
 _URL_PASSWORD = re.compile(r"((?:^|/)[^:/]*):(?!//).*@", re.DOTALL)
 _QUERY_PARAMETER = re.compile(r"([?&])([^=&]*)=([^&]*)")
-_KEYWORD_SECRET = re.compile(
-    rf"\b((?:{'|'.join(_SECRETS)})\s*=\s*)(?:'(?:[^'\\]|\\.?)*(?:'|$)|(?:[^\s\\]|\\.?)*)", re.IGNORECASE | re.DOTALL
+_KEYWORD_SECRET = re.compile(  # an empty password is none
+    rf"\b((?:{'|'.join(_SECRETS)})\s*=\s*)(?!''(?:\s|$))(?:'(?:[^'\\]|\\.?)*(?:'|$)|(?:[^\s\\]|\\.?)*)",
+    re.IGNORECASE | re.DOTALL,
 )
 
 

@@ -40,6 +40,8 @@ class SparkSource:
     def get(self) -> SparkSession:
         """Return the session, and create the shared one if there is none."""
         if self._given is not None:
+            if _is_stopped(self._given):
+                raise UsageError("the Spark session of this lake was stopped: connect again with one that runs")
             return self._given
         if self._closed:
             raise UsageError("the lake is closed: connect again")
