@@ -15,7 +15,7 @@ class _StoppedSession:
 
     _sc = SimpleNamespace(_jsc=None)
 
-    def createDataFrame(self) -> None: ...  # noqa: N802 - a method of Spark
+    def createDataFrame(self) -> None: ...
 
 
 def test_a_stopped_session_is_named() -> None:
