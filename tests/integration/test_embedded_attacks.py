@@ -500,6 +500,7 @@ with deltasql.connect(f"deltasql://embedded/{sys.argv[1]}") as lake:
 """
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("secrets")
 def test_the_environment_does_not_change_the_connections_of_spark(root: Path, monkeypatch: Patch) -> None:
     """Spark plans reads and writes of the format in processes that inherit the environment."""

@@ -9,7 +9,7 @@ import json
 import secrets
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import chdir
 from dataclasses import dataclass
 from pathlib import Path
@@ -202,7 +202,7 @@ class Forgeries:
         with psycopg.connect(
             lake.owner, options="-c search_path=deltasql", row_factory=psycopg.rows.dict_row
         ) as connection:
-            rows = connection.execute("select * from dl_tables order by name").fetchall()
+            rows = connection.execute("select * from dl_tables where name in ('a', 'b') order by name").fetchall()
             self.shop, self.hr = rows
             self.commits = {
                 row["table_key"]: row["commit_id"]
@@ -222,7 +222,15 @@ class Forgeries:
             yield (f"select dl_stage_partitions({key}, {commit})",)
             yield (_commit(key, commit, adds=["new.parquet"]),)
         yield _adds(key, 1, "new.parquet"), "commit"  # staged without a version
+        checked = {"check": True, "staged": True}
+        yield _adds(key, 1, "new.parquet"), _commit(key, 1, **checked), "commit"  # a table that is only checked
+        yield _adds(key, 1, "new.parquet"), _commit(key, 1), "commit"  # a commit that does not name its staged files
+        other = self.hr if table is self.shop else self.shop
+        yield _adds(key, 1, "new.parquet"), _commit(other["table_key"], 1, staged=True), "commit"  # of another table
         yield (_removes(key, 1, 999, 0, "never added"),)
+        yield (_commit(key, 1, adds=[{"k": "/../x"}]),)
+        yield (_commit(key, 1, adds=["new.parquet"], txn_id=self.txn),)
+        yield f"begin isolation level repeatable read; {_commit(key, 1, adds=['new.parquet'])}", "commit"
         for path in OUTSIDE:
             yield (_adds(key, 1, path),)
             yield (_commit(key, 1, adds=[path]),)
@@ -236,6 +244,7 @@ class Forgeries:
         yield (f"select dl_store_bounds({key}, {old}, array['[\"id\"]'], array['x'::bytea])",)
         yield (f"select dl_store_bounds({key}, {head}, array['[\"id\"]'], array['x'::bytea])",)
         yield (f"select dl_manifest_written('{self.txn}', 77, '{{}}')",)
+        yield (f"select dl_manifest_written('{self.txn}', null, '{{}}')",)
         yield (f"select dl_manifest_written('{uuid.uuid4()}', -1, '{{}}')",)
         namespace = table["namespace"]
         for location in (
@@ -245,6 +254,12 @@ class Forgeries:
             "s3://other/bucket",
             f"{table['location']}/../x",
             f"{table['location']}/inside",
+            f"{table['location']}/",
+            f"{Path(table['location']).parent}/",
+            f"{Path(table['location']).parent}/./x",
+            f"{Path(table['location']).parent}//x",
+            f"file://{table['location']}-new",
+            "s3://bucket",
         ):
             yield _create(namespace, location), "commit"
         yield _create(namespace, f"{table['location']}-new"), "commit"  # a table without a version
@@ -283,6 +298,7 @@ class Forgeries:
 OUTSIDE = [
     "../x", "a/../../x", "..", "a/..", "/etc/passwd", "file:///etc/passwd", "s3://bucket/x", "%2e%2e/x", "%2E./x", "a/%2e%2e/%2e%2e/x",
     "..%2fx", "a%2F..%2Fx", "%2fetc/passwd", "..\\x", "\\\\server\\share", "%5c..%5cx", "hdfs:/x", "C:/x",
+    "file%3A///etc/passwd", "%66ile:///etc/passwd", "", "_delta_log/00000000000000000009.json", "a//b",
 ]  # fmt: skip
 
 
@@ -300,7 +316,7 @@ def _removes(key: int, commit: int, add_commit: int, ord_: int, path: str) -> st
     return f"select dl_stage_removes({key}, {commit}, {arrays}, {', '.join(['null'] * 8)})"
 
 
-def _commit(key: int, commit: int, *, adds: list[str] = [], **more: Any) -> str:  # noqa: B006
+def _commit(key: int, commit: int, *, adds: Sequence[Any] = (), txn_id: Any = None, **more: Any) -> str:
     files = [[n, 1, 1, None, True, 0, path, "{}", *[None] * 7] for n, path in enumerate(adds)]
     request: dict[str, Any] = {
         "key": key, "commit": commit, "read_version": 0, "checked_version": 10**9, "is_blind_append": True, "data_change": True,
@@ -308,7 +324,9 @@ def _commit(key: int, commit: int, *, adds: list[str] = [], **more: Any) -> str:
     }  # fmt: skip
     if adds:
         request["adds"] = files
-    return f"select * from dl_commit('{uuid.uuid4()}', 'postgres', null, {_text(json.dumps([request | more]))})"
+    return (
+        f"select * from dl_commit('{txn_id or uuid.uuid4()}', 'postgres', null, {_text(json.dumps([request | more]))})"
+    )
 
 
 def _create(namespace: str, location: str) -> str:
@@ -367,7 +385,8 @@ def test_legal_calls_work(attacked: AttackedLake) -> None:
             [key, commit],
         )
         legal = [
-            (_adds(key, 1, "new.parquet"), f"select dl_stage_partitions({key}, 1)", _commit(key, 1)),
+            (_adds(key, 1, "new.parquet"), f"select dl_stage_partitions({key}, 1)", _commit(key, 1, staged=True)),
+            (_adds(key, 1, "new.parquet"), _commit(key, 1, staged=True), "set constraints all immediate"),
             (_removes(key, 1, *live),),
             (_commit(key, 1, adds=["new.parquet"]),),
             (f"select dl_stage_cdc({key}, 1, array[0], array[1], array['_change_data/x'], array['{{}}'], null, null)",),
@@ -384,7 +403,11 @@ def test_statements_that_change_nothing(attacked: AttackedLake) -> None:
     before = attacked.log()
     with psycopg.connect(attacked.accounts["writer"], options="-c search_path=deltasql", autocommit=True) as connection:
         for statement in (
-            *(f"grant all on {name} to writer with grant option" for name in TABLES if name not in HIDDEN),
+            *(
+                f"grant all on {name} to writer with grant option"
+                for name in TABLES
+                if name not in (*HIDDEN, "dl_transactions")
+            ),
             "create temp table dl_grantees (role text)",
             "create temp table dl_tables (like deltasql.dl_tables)",
             "create function pg_temp.dl_may(text, text) returns boolean language sql as 'select true'",
@@ -412,7 +435,46 @@ def test_the_committer_is_the_account(attacked: AttackedLake) -> None:
         lake.drop_table("shop.signed")
 
 
+def test_staged_rows_do_not_join_the_commit_of_another_session(attacked: AttackedLake) -> None:
+    """The ids of commits can be guessed."""
+    key = Forgeries(attacked).shop["table_key"]
+    with psycopg.connect(attacked.owner, options="-c search_path=deltasql", autocommit=True) as owner:
+        [first] = owner.execute("select dl_draw_commit_ids()").fetchone() or (0,)
+        with psycopg.connect(attacked.accounts["writer"], options="-c search_path=deltasql") as attacker:
+            attacker.execute(_adds(key, first, "injected.parquet"))  # type: ignore[arg-type]
+            owner.execute(_commit(key, first, adds=[f"{uuid.uuid4()}.parquet"]))  # type: ignore[arg-type]
+            with pytest.raises(psycopg.Error, match="staged and not committed"):
+                attacker.commit()
+        added = "select count(*) from dl_add_files where commit_id = %s"
+        assert _scalar(owner, added, first) == 1
+
+
 class TestNamespaces:
+    @pytest.mark.parametrize("view", ["dl_files", "dl_history"])
+    def test_views_show_hidden_rows_to_no_function(self, attacked: AttackedLake, view: str) -> None:
+        with psycopg.connect(attacked.accounts["shop_reader"], options="-c search_path=deltasql") as connection:
+            seen: list[str] = []
+            connection.add_notice_handler(lambda notice: seen.append(notice.message_primary or ""))
+            connection.execute(
+                "create function pg_temp.leak(text) returns boolean language plpgsql cost 0.0000001 "
+                "as $$ begin raise notice '%', $1; return true; end $$"
+            )
+            connection.execute(f"select count(*) from {view} v where pg_temp.leak(v.namespace)")  # type: ignore[arg-type]
+            assert set(seen) == {"shop"}
+
+    def test_a_confined_account_locks_nothing_of_others(self, attacked: AttackedLake) -> None:
+        forgeries = Forgeries(attacked)
+        shop, hr = forgeries.shop["table_key"], forgeries.hr["table_key"]
+        options = "-c search_path=deltasql"
+        with psycopg.connect(attacked.owner, options=options) as owner:
+            owner.execute("select dl_lock_heads(array[%s])", [shop])
+            with psycopg.connect(attacked.accounts["shop_writer"], options=options) as connection:
+                both = _commit(hr, 1).replace(
+                    '[{"key"', f'[{{"key": {hr}, "check": true}}, {{"key": {shop}, "check": true}}, {{"key"'
+                )
+                with pytest.raises(psycopg.DatabaseError, match="does not exist"):
+                    connection.execute(both)  # type: ignore[arg-type]
+
     @pytest.mark.parametrize("account", ["shop_reader", "shop_writer"])
     def test_only_granted_namespaces_are_visible(self, attacked: AttackedLake, account: str) -> None:
         with psycopg.connect(attacked.owner, options="-c search_path=deltasql") as connection:

@@ -25,7 +25,7 @@ class _Fields(msgspec.Struct, frozen=True, gc=False, rename="camel"):
         for name, key in zip(self.__struct_fields__, self.__struct_encode_fields__, strict=True):
             value = getattr(self, name)
             if name == "extra":
-                body.update(value)
+                body.update({k: v for k, v in value.items() if k not in self.__struct_encode_fields__})
             elif value is not None:
                 body[key] = _plain(value)
         return body

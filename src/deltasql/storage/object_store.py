@@ -149,17 +149,19 @@ def _client_key(key: str) -> str:
     return next((name.removeprefix(p) for p in _PREFIXES if name.startswith(p)), name)
 
 
-def check_options(options: Any) -> dict[str, str]:
-    """Return the options of an object store; raise `UsageError` if they are not texts by name."""
+def check_options(options: Any) -> dict[str, Any]:
+    """Return the options of an object store; raise `UsageError` if they are not texts, numbers or booleans by name."""
     given = {} if options is None else options
-    if not isinstance(given, Mapping) or not all(type(text) is str for pair in given.items() for text in pair):
+    if not isinstance(given, Mapping) or not all(
+        isinstance(name, str) and isinstance(value, str | int | float) for name, value in given.items()
+    ):
         raise UsageError("storage_options must map texts to texts, such as {'aws_region': 'eu-west-1'}")
     return dict(given)
 
 
 def secret_values(options: Mapping[str, str]) -> list[str]:
     """Return the values of options that must not appear in messages."""
-    return [value for key, value in options.items() if value and _SECRET.search(key.lower())]
+    return [str(value) for key, value in options.items() if value and _SECRET.search(key.lower())]
 
 
 def error_text(error: Exception, secrets: Sequence[str]) -> str:

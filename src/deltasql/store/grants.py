@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from psycopg import sql
 
+from deltasql.addresses import check_name
 from deltasql.errors import UsageError, did_you_mean
 from deltasql.store.database import Connection, Database, fetch
 from deltasql.store.queries import sql_file
@@ -84,7 +85,7 @@ class Grants:
 
 
 def _stored(namespace: str | None) -> str:
-    return _ALL if namespace is None else namespace.lower()
+    return _ALL if namespace is None else check_name(namespace).lower()
 
 
 def _checked(privilege: str) -> str:

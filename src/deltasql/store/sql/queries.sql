@@ -516,7 +516,7 @@ where table_key = %(table_key)s and version <= %(version)s order by domain, vers
 
 -- manifest_last --
 -- The manifest that was published last.
-select manifest, snapshot from dl_transactions where manifest is not null order by manifest desc limit 1
+select manifest, snapshot from dl_last_manifest()
 
 -- known_transactions --
 -- Those of some transactions that this database has.
@@ -526,7 +526,7 @@ select txn_id from dl_transactions where txn_id::text = any (%(txn_ids)s::text[]
 -- The next transactions without a manifest, with their tables and whether these are published.
 select t.txn_id, t.committed_at, t.author, t.message, d.table_id, d.namespace || '.' || d.name as name, d.location,
     v.version, m.status = 'SUCCESS' as published
-from (select * from dl_transactions where manifest is null and tables is not null
+from (select txn_id, committed_at, author, message from dl_transactions where manifest is null and tables is not null
       order by committed_at, txn_id limit %(limit)s) t
 join dl_table_versions v on v.txn_id = t.txn_id
 join dl_tables d on d.table_key = v.table_key

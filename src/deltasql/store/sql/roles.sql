@@ -10,7 +10,9 @@ begin
         end if;
         execute format('grant usage on schema %I to %I', current_schema(), role);
         execute format('grant select on all tables in schema %I to %I', current_schema(), role);
-        execute format('revoke all on dl_grantees, dl_grants from %I', role);
+        execute format('revoke all on dl_grantees, dl_grants, dl_transactions from %I', role);
+        execute format('grant select (txn_id, committed_at, committer, author, message, num_tables, tables, manifest)
+            on dl_transactions to %I', role);
     end loop;
 end $$;
 
@@ -23,4 +25,4 @@ grant execute on function dl_draw_commit_ids, dl_find_files, dl_lock_heads, dl_s
 
 -- Writers publish their own commits.
 grant execute on function dl_mirror_succeeded, dl_mirror_failed, dl_mirror_reopen, dl_mirror_retry, dl_mirror_checkpoint,
-    dl_mirror_cleaned, dl_mirror_give_up, dl_manifest_written to deltasql_writer, deltasql_mirror;
+    dl_mirror_cleaned, dl_mirror_give_up, dl_last_manifest, dl_manifest_written to deltasql_writer, deltasql_mirror;

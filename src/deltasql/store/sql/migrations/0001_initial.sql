@@ -124,7 +124,7 @@ comment on column dl_transactions.message is 'The message given by the caller.';
 comment on column dl_transactions.num_tables is 'The number of tables that got a new version.';
 comment on column dl_transactions.tables is 'The new version of each table by table name, as JSON.';
 comment on column dl_transactions.manifest is 'The number of the published manifest. It is null until the manifest is published.';
-comment on column dl_transactions.snapshot is 'The consistent table versions that the manifest lists, as JSON.';
+comment on column dl_transactions.snapshot is 'The consistent versions of all tables that the manifest lists, as JSON. Roles read it with dl_last_manifest.';
 
 create table dl_table_versions (
     table_key        int not null,
@@ -464,10 +464,10 @@ comment on column dl_mirror_status.error_message is 'The error of the last faile
 comment on column dl_mirror_status.retry_count is 'The number of failed attempts.';
 comment on column dl_mirror_status.last_attempt_at is 'The time of the last attempt.';
 
--- Staged rows are part of the table as soon as their database transaction commits, so they may not be committed without a version:
--- the foreign key is checked at the end of the transaction, if the row is still there. dl_commit deletes it.
+-- Staged rows are part of the table as soon as their database transaction commits, so they may not be committed without a version.
+-- dl_commit deletes the row that announces them; a transaction that leaves one cannot commit.
 create table dl_staged (
-    commit_id      bigint primary key references dl_table_versions (commit_id) deferrable initially deferred,
+    commit_id      bigint primary key,
     table_key      int not null,
     num_adds       int not null,
     num_removes    int not null,
@@ -625,7 +625,7 @@ create policy dl_transactions_read on dl_transactions for select
 
 -- Views: the log by table name and version instead of table_key and commit_id
 
-create view dl_history as
+create view dl_history with (security_barrier) as
 select t.table_id, t.namespace, t.name, v.version, v.committed_at, v.committer, v.author, v.operation,
        v.operation_parameters, v.is_blind_append, v.num_adds, v.num_removes, v.txn_id, v.commit_info
 from dl_table_versions v
@@ -648,15 +648,15 @@ comment on column dl_history.num_removes is 'The number of files that the versio
 comment on column dl_history.txn_id is 'The transaction that committed the version.';
 comment on column dl_history.commit_info is 'The commitInfo action of the version, as JSON.';
 
-create view dl_files as
+create view dl_files with (security_barrier) as
 select t.table_id, t.namespace, t.name, v.version as added_version, rv.version as removed_version,
        a.path, a.size, a.modification_time, a.partition_values, a.stats, a.data_change, a.deletion_vector
 from dl_add_files a
 join dl_tables t using (table_key)
-join dl_table_versions v on v.commit_id = a.commit_id
+join dl_table_versions v on v.table_key = a.table_key and v.commit_id = a.commit_id
 left join dl_remove_files r
   on r.table_key = a.table_key and r.add_commit_id = a.commit_id and r.add_ord = a.ord
-left join dl_table_versions rv on rv.commit_id = r.commit_id
+left join dl_table_versions rv on rv.table_key = r.table_key and rv.commit_id = r.commit_id
 where not (select dl_is_confined()) or t.table_key = any (array(select dl_visible_keys()));
 
 comment on view dl_files is 'One row per file, with the version that added it and the version that removed it. The files at version V are those with added_version <= V and (removed_version is null or removed_version > V).';
@@ -686,13 +686,13 @@ language plpgsql stable rows 100 security definer set search_path from current a
 begin
     perform dl_require(p_table_key, 'read');
     return query with recursive by_hash as (
-        select p.path, a.path as stored_path, 0 as gen, a.commit_id, a.ord, a.deletion_vector
+        select p.path, a.path = p.path and a.table_key = p_table_key as is_same, 0 as gen, a.commit_id, a.ord, a.deletion_vector
         from unnest(p_paths) as p (path)
         join dl_add_files a
           on hashtextextended(a.path, (a.table_key::bigint << 16) | a.path_gen)
            = hashtextextended(p.path collate "C", p_table_key::bigint << 16) and a.path_gen is not null
         union all
-        select h.path, a.path, h.gen + 1, a.commit_id, a.ord, a.deletion_vector
+        select h.path, a.path = h.path and a.table_key = p_table_key, h.gen + 1, a.commit_id, a.ord, a.deletion_vector
         from by_hash h
         join dl_add_files a
           on hashtextextended(a.path, (a.table_key::bigint << 16) | a.path_gen)
@@ -713,7 +713,8 @@ begin
     ),
     files as (
         select h.path, h.gen::smallint as path_gen,
-               case when h.stored_path = h.path then h.commit_id end as commit_id, h.ord, h.deletion_vector
+               case when h.is_same then h.commit_id end as commit_id, case when h.is_same then h.ord end as ord,
+               case when h.is_same then h.deletion_vector end as deletion_vector
         from by_hash h
         union all
         select c.path, null, c.commit_id, c.ord, c.deletion_vector
@@ -732,11 +733,13 @@ declare path text; all_paths constant text := E'\n' || array_to_string(p_paths, 
 begin
     -- Nearly all paths are harmless, and that is seen at once.
     if strpos(all_paths, '..') = 0 and strpos(all_paths, ':') = 0 and strpos(all_paths, '%') = 0
-       and strpos(all_paths, '\') = 0 and strpos(all_paths, E'\n/') = 0 then
+       and strpos(all_paths, '\') = 0 and strpos(all_paths, E'\n/') = 0 and strpos(all_paths, E'\n_') = 0
+       and strpos(all_paths, '//') = 0 and strpos(all_paths || E'\n', E'\n\n') = 0 and cardinality(p_paths) > 0 then
         return;
     end if;
     select p into path from unnest(p_paths) as p
-    where p ~* '^(/|%2f|\\|[a-z][a-z0-9+.-]*:)|(^|/|%2f|\\|%5c)(\.|%2e){2}(/|%2f|\\|%5c|$)'
+    where p is null or p ~* ('^($|/|%2f|\\|_delta_log(/|%2f|$)|[a-z%][a-z0-9%+.-]*:)|//|(/|%2f){2}'
+        || '|(^|/|%2f|\\|%5c)(\.|%2e){2}(/|%2f|\\|%5c|$)')
     limit 1;
     if found then
         raise exception 'a file is outside of the table: %', path using errcode = 'DL422';
@@ -762,8 +765,11 @@ comment on function dl_check_removes is 'Raise an error if a removed file does n
 
 create function dl_stage(p_tables jsonb) returns void language plpgsql as $$
 begin
-    if p_tables @? '$[*].adds[*][6] ? (@ like_regex "^/|[.][.]|[:%]|\\\\")'
-       or p_tables @? '$[*].cdc[*][2] ? (@ like_regex "^/|[.][.]|[:%]|\\\\")' then
+    if p_tables @? '$[*].adds[*][6] ? (@.type() != "string" || @ like_regex "^$|^_|/$|^/|//|[.][.]|[:%]|\\\\")'
+       or p_tables @? '$[*].cdc[*][2] ? (@.type() != "string" || @ like_regex "^$|/$|^/|//|[.][.]|[:%]|\\\\")' then
+        if p_tables @? '$[*].adds[*][6] ? (@.type() != "string")' or p_tables @? '$[*].cdc[*][2] ? (@.type() != "string")' then
+            raise exception 'a path is a text' using errcode = 'DL422';
+        end if;
         perform dl_check_paths(array(
             select f->>6 from jsonb_array_elements(p_tables) t, jsonb_array_elements(t->'adds') f
             union all select f->>2 from jsonb_array_elements(p_tables) t, jsonb_array_elements(t->'cdc') f));
@@ -801,14 +807,21 @@ end $$;
 
 comment on function dl_stage is 'Insert the file rows of a small commit, which arrive as JSON in the same round trip as the commit.';
 
+-- A check must see what others committed while it waited for a lock.
+create function dl_check_isolation() returns void language plpgsql stable as $$
+begin
+    if current_setting('transaction_isolation') <> 'read committed' then
+        raise exception 'the log is written in READ COMMITTED transactions only' using errcode = 'DL422';
+    end if;
+end $$;
+
+comment on function dl_check_isolation is 'Raise an error in a transaction that may not see what others have committed.';
+
 create function dl_begin_stage(p_table_key int, p_commit_id bigint, p_adds int, p_removes int, p_superseded int) returns void
 language plpgsql as $$
 begin
     perform dl_require(p_table_key, 'write');
-    -- The second check must see what was committed while the first statement waited.
-    if current_setting('transaction_isolation') <> 'read committed' then
-        raise exception 'files are staged in READ COMMITTED transactions only' using errcode = 'DL422';
-    end if;
+    perform dl_check_isolation();
     insert into dl_staged as d (commit_id, table_key, num_adds, num_removes, num_superseded)
     values (p_commit_id, p_table_key, p_adds, p_removes, p_superseded)
     on conflict (commit_id) do update set num_adds = d.num_adds + p_adds, num_removes = d.num_removes + p_removes,
@@ -818,6 +831,19 @@ begin
         raise exception 'commit % has a version already, or is one of another table', p_commit_id using errcode = 'DL422';
     end if;
 end $$;
+
+create function dl_check_staged() returns trigger language plpgsql security definer set search_path from current as $$
+begin
+    if exists (select from dl_staged d where d.commit_id = new.commit_id) then
+        raise exception 'files of table % were staged and not committed', new.table_key using errcode = 'DL422';
+    end if;
+    return null;
+end $$;
+
+comment on function dl_check_staged is 'Raise an error at the end of a transaction that leaves staged files without a version.';
+
+create constraint trigger dl_staged_committed after insert on dl_staged deferrable initially deferred
+    for each row execute function dl_check_staged();
 
 comment on function dl_begin_stage is 'Record that a commit stages files, and raise an error if it has a version already.';
 
@@ -977,8 +1003,16 @@ declare
     is_confined boolean := false;
     t jsonb; h record; done record; at timestamptz; locked int := 0;
 begin
+    perform dl_check_isolation();
     if exists (select from dl_grantees) then
         is_confined := dl_is_confined();
+    end if;
+    if is_confined then -- before anything of the tables is locked or looked up
+        perform dl_require((x->>'key')::int, case when x ? 'check' then 'read' else 'write' end)
+        from jsonb_array_elements(p_tables) x;
+    end if;
+    if exists (select from dl_table_versions v where v.txn_id = p_txn_id) then
+        raise exception 'transaction % has committed already', p_txn_id using errcode = 'DL422';
     end if;
     if p_tables @? '$[*] ? (exists(@.adds) || exists(@.removes) || exists(@.cdc))' then
         perform dl_stage(p_tables);
@@ -990,9 +1024,6 @@ begin
         t := p_tables->locked;
         locked := locked + 1;
         exit when (t->>'key')::int <> h.table_key;
-        if is_confined then
-            perform dl_require(h.table_key, case when t ? 'check' then 'read' else 'write' end);
-        end if;
         at := greatest(at, h.committed_at
             + case when t ? 'in_commit_timestamp' then interval '1 millisecond' else interval '1 microsecond' end);
         if (t->>'read_commit')::bigint <> h.head_commit_id and not exists (select from dl_table_versions v
@@ -1063,10 +1094,10 @@ begin
         select x, (x->>'key')::int as table_key, (x->>'commit')::bigint as commit_id,
             x ?| array['metadata', 'protocol'] as new_shape,
             coalesce(s.num_adds, 0) + coalesce(jsonb_array_length(x->'adds'), 0) as num_adds,
-            coalesce(s.num_removes, 0) + coalesce(jsonb_array_length(x->'removes'), 0)
-                - jsonb_array_length(jsonb_path_query_array(x, '$.removes[*] ? (@[5] == true)')) as num_removes,
-            coalesce(s.num_superseded, 0)
-                + jsonb_array_length(jsonb_path_query_array(x, '$.removes[*] ? (@[5] == true)')) as num_superseded
+            coalesce(s.num_removes, 0) + case when x ? 'removes' then
+                (select count(*) from jsonb_array_elements(x->'removes') f where not (f->>5)::boolean) else 0 end as num_removes,
+            coalesce(s.num_superseded, 0) + case when x ? 'removes' then
+                (select count(*) from jsonb_array_elements(x->'removes') f where (f->>5)::boolean) else 0 end as num_superseded
         from jsonb_array_elements(p_tables) x
         left join dl_staged s on s.commit_id = (x->>'commit')::bigint and s.table_key = (x->>'key')::int
         where not x ? 'check'
@@ -1095,8 +1126,8 @@ begin
     )
     select v.table_key, v.version, at from heads v;
     if p_tables @? '$[*].staged' then
-        delete from dl_staged d
-        where d.commit_id = any (array(select (x->>'commit')::bigint from jsonb_array_elements(p_tables) x));
+        delete from dl_staged d using jsonb_array_elements(p_tables) x
+        where d.commit_id = (x->>'commit')::bigint and d.table_key = (x->>'key')::int and not x ? 'check';
     end if;
 end $$;
 
@@ -1121,8 +1152,11 @@ language plpgsql security definer set search_path from current as $$
 declare key int; other record; roots constant text[] := (select allowed_roots from dl_lake);
 begin
     perform dl_require_in(p_namespace, 'write');
-    if p_location ~ '(^|/)\.\.(/|$)|[[:cntrl:]]' or p_location !~ '^(/|[A-Za-z]:[/\\]|[A-Za-z][A-Za-z0-9+.-]*://.)' then
-        raise exception 'a location is a whole path or URL without "..": %', p_location using errcode = 'DL422';
+    perform dl_check_isolation();
+    if p_location !~ '^(/[^/]+|[A-Za-z]:/[^/]+|memory://[^/]+|[A-Za-z][A-Za-z0-9+.-]*://[^/]+/[^/]+)(/[^/]+)*$'
+       or p_location ~ '/\.{1,2}(/|$)|[[:cntrl:]]' or p_location ~* '^file:' then
+        raise exception 'a location is a whole path or URL of a folder, without ".", ".." and empty parts: %', p_location
+            using errcode = 'DL422';
     end if;
     if roots is not null and not exists (select from unnest(roots) as root
             where p_location = root or starts_with(p_location, rtrim(root, '/') || '/')) then
@@ -1311,10 +1345,22 @@ end $$;
 
 comment on function dl_mirror_give_up is 'Mark all versions of a dropped table as published.';
 
+create function dl_last_manifest() returns table (manifest bigint, snapshot text)
+language plpgsql stable security definer set search_path from current as $$
+#variable_conflict use_column
+begin
+    if not dl_is_confined() then
+        return query select t.manifest, t.snapshot from dl_transactions t where t.manifest is not null
+            order by t.manifest desc limit 1;
+    end if;
+end $$;
+
+comment on function dl_last_manifest is 'Return the manifest that was published last, for accounts that see all tables.';
+
 create function dl_manifest_written(p_txn_id uuid, p_manifest bigint, p_snapshot text) returns boolean
 language plpgsql security definer set search_path from current as $$
 begin
-    if dl_is_confined() or p_manifest <> (select coalesce(max(manifest), -1) + 1 from dl_transactions) then
+    if dl_is_confined() or p_manifest is distinct from (select coalesce(max(manifest), -1) + 1 from dl_transactions) then
         raise exception 'manifest % is not the next one, or % does not see all tables', p_manifest, session_user
             using errcode = 'DL422';
     end if;
