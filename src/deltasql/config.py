@@ -194,7 +194,7 @@ KEYS: Mapping[str, Key] = {
     "progress": Key("auto", progress_mode, "progress bar for long writes: auto (on a terminal), on or off"),
     "spark.fast_scan": Key("on", switch, "give Spark the list of files as a file index: on or off"),
     "writer.target_file_size": Key("128MiB", size, "target size of the files that writes produce"),
-    "writer.copy_threshold": Key(32, count, "number of files in a commit from which COPY is used"),
+    "writer.copy_threshold": Key(32, count, "number of files in a commit from which they are staged before any lock"),
 }
 
 
