@@ -59,7 +59,7 @@ WORDS = (
 NAMES = ("orders", "shop.orders", "shop.orders-2", "größe", "a.b.c", '"shop"."orders"')
 
 
-@settings(max_examples=rounds(300, 10_000))
+@settings(max_examples=rounds(150, 10_000))
 @given(changed_text(LAKES, WORDS) | odd_texts | odd_values)
 def test_addresses(text: Any) -> None:
     for parse in (parse_lake_url, parse_table_uri):
@@ -80,7 +80,7 @@ def _shows_no_password(text: str, shown: str) -> bool:
     return not whole or SECRET not in shown
 
 
-@settings(max_examples=rounds(200, 5_000))
+@settings(max_examples=rounds(100, 5_000))
 @given(changed_text(NAMES) | odd_texts | odd_values)
 def test_names(text: Any) -> None:
     for check in (check_name, split_name):
@@ -88,7 +88,7 @@ def test_names(text: Any) -> None:
             check(text)
 
 
-@settings(max_examples=rounds(60))
+@settings(max_examples=rounds(30, 600))
 @given(changed_text([*NAMES, *LAKES[-2:]]) | odd_texts | odd_values)
 def test_tables_that_do_not_exist(embedded_lake: deltasql.Lake, text: Any) -> None:
     for call in (
@@ -105,7 +105,7 @@ def test_tables_that_do_not_exist(embedded_lake: deltasql.Lake, text: Any) -> No
     assert outcome.error is not None
 
 
-@settings(max_examples=rounds(25, 400))
+@settings(max_examples=rounds(12, 400))
 @given(changed_text([text for text in LAKES if "embedded" not in text], WORDS))
 def test_connections(text: str) -> None:
     if "://embedded" not in text:
@@ -119,7 +119,7 @@ def _nowhere(text: str) -> str:
     return f"{text} port=1 connect_timeout=1" if "://" not in text else text
 
 
-@settings(max_examples=rounds(25, 200))
+@settings(max_examples=rounds(12, 200))
 @given(
     st.sampled_from(["show", "history", "files", "optimize"]),
     changed_text(NAMES) | odd_texts,

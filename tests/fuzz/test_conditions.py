@@ -39,7 +39,7 @@ COLUMNS = arrow_schema(schema_string(SCHEMA))
 BATCH = pa.RecordBatch.from_pylist([{}], COLUMNS)
 
 
-@settings(max_examples=rounds(300, 6_000))
+@settings(max_examples=rounds(150, 6_000))
 @given(conditions)
 def test_predicates(text: str) -> None:
     with only_own_errors():
@@ -49,7 +49,7 @@ def test_predicates(text: str) -> None:
         predicate.row_filter("t")(BATCH)
 
 
-@settings(max_examples=rounds(200, 5_000))
+@settings(max_examples=rounds(100, 5_000))
 @given(conditions)
 def test_stored_expressions(text: str) -> None:
     with only_own_errors():
@@ -69,7 +69,7 @@ def rows(count: int) -> pa.Table:
     return pa.Table.from_pylist([{"id": number, "name": "a", "x": float(number)} for number in range(count)], COLUMNS)
 
 
-@settings(max_examples=rounds(20), phases=(Phase.explicit, Phase.generate))
+@settings(max_examples=rounds(20, 200), phases=(Phase.explicit, Phase.generate))
 @given(conditions | odd_values)
 def test_reading_and_replacing(table: deltasql.Table, where: Any) -> None:
     before = trace(table)
@@ -83,7 +83,7 @@ def test_reading_and_replacing(table: deltasql.Table, where: Any) -> None:
         assert trace(table) == before
 
 
-@settings(max_examples=rounds(60))
+@settings(max_examples=rounds(30, 600))
 @given(odd_values | st.lists(odd_values, max_size=2), odd_values, odd_values)
 def test_odd_columns_versions_and_times(table: deltasql.Table, columns: Any, version: Any, timestamp: Any) -> None:
     with only_own_errors():
@@ -96,7 +96,7 @@ def test_odd_columns_versions_and_times(table: deltasql.Table, columns: Any, ver
         table.history(version)
 
 
-@settings(max_examples=rounds(40))
+@settings(max_examples=rounds(20, 400))
 @given(odd_values)
 def test_odd_rows(table: deltasql.Table, value: Any) -> None:
     before = trace(table)

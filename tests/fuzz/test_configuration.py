@@ -32,7 +32,7 @@ keys = st.sampled_from(list(KEYS))
 values = changed_text(VALUES) | odd_values | huge_numbers | st.floats() | st.integers()
 
 
-@settings(max_examples=rounds(200, 4_000))
+@settings(max_examples=rounds(100, 4_000))
 @given(keys | changed_text(list(KEYS)) | st.sampled_from([None, 7, ("a", 1)]), values)
 def test_values_of_keys(key: Any, value: Any) -> None:
     with only_own_errors():
@@ -45,7 +45,7 @@ def test_values_of_keys(key: Any, value: Any) -> None:
         Config({}, {}).override({f"deltasql.{key}": value})
 
 
-@settings(max_examples=rounds(200, 4_000))
+@settings(max_examples=rounds(100, 4_000))
 @given(
     st.dictionaries(
         st.sampled_from(KEY_NAMES) | changed_text(KEY_NAMES),
@@ -65,7 +65,7 @@ OPTIONS = {
 }  # fmt: skip
 
 
-@settings(max_examples=rounds(60))
+@settings(max_examples=rounds(30, 600))
 @given(changed_json([OPTIONS]) | st.dictionaries(st.sampled_from(list(OPTIONS)), values))
 def test_options_of_transactions(embedded_lake: deltasql.Lake, options: dict[str, Any]) -> None:
     given_options = {name: value for name, value in options.items() if name in OPTIONS}
@@ -97,7 +97,7 @@ STORE_OPTIONS = {
 }  # fmt: skip
 
 
-@settings(max_examples=rounds(60))
+@settings(max_examples=rounds(30, 600))
 @given(st.sampled_from(STORES) | changed_text(STORES), changed_json([STORE_OPTIONS]))
 def test_options_of_object_stores(location: str, options: dict[Any, Any]) -> None:
     with only_own_errors() as outcome:
@@ -105,7 +105,7 @@ def test_options_of_object_stores(location: str, options: dict[Any, Any]) -> Non
     assert outcome.error is None or "s3cr3t" not in str(outcome.error)
 
 
-@settings(max_examples=rounds(30))
+@settings(max_examples=rounds(15, 300))
 @given(odd_values, odd_texts)
 def test_configurations_of_lakes(value: Any, text: str) -> None:
     for config in (value, {text: value}, {"pool.size": value, "pool.timeout": 1}, {"postgres.schema": text}):

@@ -77,7 +77,7 @@ def check(table: deltasql.Table, *, differs: bool = True) -> None:
     assert outcome.error is None
 
 
-@settings(max_examples=rounds(25, 400))
+@settings(max_examples=rounds(12, 400))
 @given(st.integers(0, COMMITS), st.data())
 def test_commit_files(table: deltasql.Table, version: int, data: st.DataObject) -> None:
     with kept_log(table) as log:
@@ -98,7 +98,7 @@ ACTIONS = [
 ]  # fmt: skip
 
 
-@settings(max_examples=rounds(25, 400))
+@settings(max_examples=rounds(12, 400))
 @given(st.integers(0, COMMITS), changed_json([ACTIONS]), st.booleans())
 def test_commits_of_odd_actions(table: deltasql.Table, version: int, actions: Any, ascii_only: bool) -> None:
     text = "\n".join(json_text(action, ensure_ascii=ascii_only) for action in actions) + "\n"
@@ -112,7 +112,7 @@ def test_commits_of_odd_actions(table: deltasql.Table, version: int, actions: An
             replay(directory, LogFiles.of(directory), COMMITS)
 
 
-@settings(max_examples=rounds(25, 400))
+@settings(max_examples=rounds(12, 400))
 @given(st.data())
 def test_checkpoints(table: deltasql.Table, data: st.DataObject) -> None:
     with kept_log(table) as log:
@@ -124,7 +124,7 @@ def test_checkpoints(table: deltasql.Table, data: st.DataObject) -> None:
 HINT = json.loads(encode_hint(CHECKPOINT, 10, 1000, 5))
 
 
-@settings(max_examples=rounds(30, 600))
+@settings(max_examples=rounds(15, 600))
 @given(changed_json([HINT]).map(lambda hint: json_text(hint).encode()) | damaged(encode_hint(CHECKPOINT, 10, 1000, 5)))
 def test_hints(table: deltasql.Table, hint: bytes) -> None:
     decode_hint(hint)
@@ -176,7 +176,7 @@ MANIFEST = {
 }
 
 
-@settings(max_examples=rounds(100, 2_000))
+@settings(max_examples=rounds(50, 2_000))
 @given(
     changed_json([MANIFEST]).map(lambda manifest: json_text(manifest).encode()) | damaged(json_text(MANIFEST).encode()),
     st.none() | st.just("2026-01-01") | odd_texts,

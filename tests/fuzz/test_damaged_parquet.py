@@ -60,7 +60,7 @@ def table(embedded_lake: deltasql.Lake) -> deltasql.Table:
     return made
 
 
-@settings(max_examples=rounds(120, 2_500))
+@settings(max_examples=rounds(60, 2_500))
 @given(damaged_files())
 def test_reading(table: deltasql.Table, data: bytes) -> None:
     (path,) = table.files()["path"].to_pylist()
@@ -76,7 +76,7 @@ def test_reading(table: deltasql.Table, data: bytes) -> None:
             assert table.name in str(outcome.error)
 
 
-@settings(max_examples=rounds(60, 1_500))
+@settings(max_examples=rounds(30, 1_500))
 @given(damaged_files())
 def test_registering(table: deltasql.Table, data: bytes) -> None:
     path = Path(table.location) / "given.parquet"
@@ -91,7 +91,7 @@ def test_registering(table: deltasql.Table, data: bytes) -> None:
         table.overwrite(ROWS)
 
 
-@settings(max_examples=rounds(40, 500))
+@settings(max_examples=rounds(20, 500))
 @given(damaged_files())
 def test_writing_over_damaged_files(table: deltasql.Table, data: bytes) -> None:
     for path in table.files()["path"].to_pylist():

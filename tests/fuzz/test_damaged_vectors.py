@@ -42,7 +42,7 @@ BITMAPS = (
 )
 
 
-@settings(max_examples=rounds(200, 5_000))
+@settings(max_examples=rounds(100, 5_000))
 @given(st.sampled_from(BITMAPS).flatmap(damaged) | st.binary(max_size=100))
 def test_bitmaps(data: bytes) -> None:
     with _only_value_errors(), only_own_errors():
@@ -51,7 +51,7 @@ def test_bitmaps(data: bytes) -> None:
         checked(data, DeletionVector("i", "", len(data), 6))
 
 
-@settings(max_examples=rounds(200, 5_000))
+@settings(max_examples=rounds(100, 5_000))
 @given(changed_text([z85(BITMAPS[0])]) | odd_texts)
 def test_texts(text: str) -> None:
     with _only_value_errors(), only_own_errors():
@@ -99,7 +99,7 @@ def vector_file(table: deltasql.Table) -> Path:
     return Path(table.location) / (file_of(vector, table.location, table.name) or "")
 
 
-@settings(max_examples=rounds(100, 2_000))
+@settings(max_examples=rounds(50, 2_000))
 @given(damaged(b"\x01" + len(BITMAPS[0]).to_bytes(4, "big") + BITMAPS[0] + zlib.crc32(BITMAPS[0]).to_bytes(4, "big")))
 def test_files(table: deltasql.Table, data: bytes) -> None:
     path = vector_file(table)
@@ -117,7 +117,7 @@ def test_files(table: deltasql.Table, data: bytes) -> None:
     assert trace(table) == before
 
 
-@settings(max_examples=rounds(60, 1_000))
+@settings(max_examples=rounds(30, 1_000))
 @given(st.data())
 def test_valid_frames_of_damaged_bitmaps(table: deltasql.Table, data: st.DataObject) -> None:
     path = vector_file(table)
@@ -129,7 +129,7 @@ def test_valid_frames_of_damaged_bitmaps(table: deltasql.Table, data: st.DataObj
     path.write_bytes(whole)
 
 
-@settings(max_examples=rounds(100, 1_500))
+@settings(max_examples=rounds(50, 1_500))
 @given(changed_json([inline(BITMAPS[0], len(NUMBERS)).to_dict(), VectorFile().put(BITMAPS[0], len(NUMBERS)).to_dict()]))
 def test_descriptors(table: deltasql.Table, fields: dict[str, Any]) -> None:
     try:
@@ -144,7 +144,7 @@ def test_descriptors(table: deltasql.Table, fields: dict[str, Any]) -> None:
     assert trace(table) == before
 
 
-@settings(max_examples=rounds(60, 1_000))
+@settings(max_examples=rounds(30, 1_000))
 @given(odd_values, odd_values)
 def test_values_that_are_no_vectors(table: deltasql.Table, value: Any, other: Any) -> None:
     before = trace(table)

@@ -32,7 +32,7 @@ WORDS = (
 _numbers = itertools.count()
 
 
-@settings(max_examples=rounds(300, 10_000))
+@settings(max_examples=rounds(150, 10_000))
 @given(changed_text(DDL, WORDS) | odd_texts)
 def test_ddl_is_a_schema_or_rejected(text: str) -> None:
     with only_own_errors() as outcome:
@@ -42,7 +42,7 @@ def test_ddl_is_a_schema_or_rejected(text: str) -> None:
         assert schema_string(made) == made
 
 
-@settings(max_examples=rounds(150, 5_000))
+@settings(max_examples=rounds(75, 5_000))
 @given(
     changed_json([json.loads(schema_string(ddl.replace("`a b`", "a"))) for ddl in DDL]).map(json_text)
     | changed_text([schema_string(DDL[0])])
@@ -69,7 +69,7 @@ def create(lake: deltasql.Lake, root: Path, name: str, schema: Any, **options: A
     lake.drop_table(made.name)
 
 
-@settings(max_examples=rounds(40))
+@settings(max_examples=rounds(20, 400))
 @given(changed_text(DDL, WORDS), changed_text(["fuzz_ddl.t"]) | st.just("fuzz_ddl.u") | odd_texts)
 def test_created_tables(embedded_lake: deltasql.Lake, workdir: Path, ddl: str, name: str) -> None:
     create(embedded_lake, workdir / "fuzz_ddl", name, ddl)
@@ -95,7 +95,7 @@ PROPERTIES = {
 CONSTRAINTS = {"positive": "id >= 0 AND day > '2026-01-01'", "named": "length(name) < 10 OR name IN ('a', 'b')"}
 
 
-@settings(max_examples=rounds(40))
+@settings(max_examples=rounds(20, 400))
 @given(
     st.just(PROPERTIES) | changed_json([PROPERTIES]),
     st.just(CONSTRAINTS) | changed_json([CONSTRAINTS]),
@@ -114,7 +114,7 @@ def test_odd_options(
         create(embedded_lake, workdir / "fuzz_ddl", "fuzz_ddl.p", ddl, **{name: value})
 
 
-@settings(max_examples=rounds(30))
+@settings(max_examples=rounds(15, 300))
 @given(
     odd_values,
     odd_texts.filter(lambda text: ".." not in text),
@@ -146,7 +146,7 @@ _types = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=rounds(60))
+@settings(max_examples=rounds(30, 600))
 @given(st.lists(st.tuples(odd_texts.filter(lambda text: text.isascii()), _types), max_size=4))
 def test_arrow_schemas(fields: list[tuple[str, pa.DataType]]) -> None:
     with only_own_errors():

@@ -49,7 +49,7 @@ parameters = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=rounds(200, 5_000))
+@settings(max_examples=rounds(100, 5_000))
 @given(statements, st.sampled_from(["postgres", "spark"]))
 def test_parsed_statements(text: str, dialect: str) -> None:
     with only_own_errors():
@@ -58,7 +58,7 @@ def test_parsed_statements(text: str, dialect: str) -> None:
         parse(text, [1, 2], dialect)
 
 
-@settings(max_examples=rounds(100, 2_000))
+@settings(max_examples=rounds(50, 2_000))
 @given(st.lists(parameters, max_size=3) | st.dictionaries(odd_texts, parameters, max_size=2) | parameters, odd_values)
 def test_parameters(params: Any, odd: Any) -> None:
     for text in (

@@ -157,7 +157,7 @@ def test_the_valid_actions_are_committed(target: Target) -> None:
         assert target.table is not table, kind
 
 
-@settings(max_examples=rounds(25, 500))
+@settings(max_examples=rounds(12, 500))
 @given(changed_json([valid()]), st.booleans())
 def test_changed_actions(target: Target, changed: Any, together: bool) -> None:
     actions = [made for kind, fields in changed.items() if (made := action(kind, fields)) is not None]

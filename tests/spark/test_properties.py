@@ -82,7 +82,7 @@ def predicates(draw: st.DrawFn, depth: int = 2) -> str:
     return draw(st.sampled_from(forms))
 
 
-@settings(max_examples=rounds(5, 50), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=rounds(3, 50), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=files(), where=st.lists(predicates(), min_size=3, max_size=3))
 def test_where_matches_spark(
     data: list[tuple[dict[str, Any], pa.Table]], where: list[str], lake: deltasql.Lake, session: SparkSession

@@ -1153,7 +1153,7 @@ declare key int; other record; roots constant text[] := (select allowed_roots fr
 begin
     perform dl_require_in(p_namespace, 'write');
     perform dl_check_isolation();
-    if p_location !~ '^(/[^/]+|[A-Za-z]:/[^/]+|memory://[^/]+|[A-Za-z][A-Za-z0-9+.-]*://[^/]+/[^/]+)(/[^/]+)*$'
+    if p_location !~ '^(/[^/]+|[A-Za-z]:/[^/]+|memory://[^/]+|[A-Za-z][A-Za-z0-9+.-]*://[^/]*/[^/]+)(/[^/]+)*$'
        or p_location ~ '/\.{1,2}(/|$)|[[:cntrl:]]' or p_location ~* '^file:' then
         raise exception 'a location is a whole path or URL of a folder, without ".", ".." and empty parts: %', p_location
             using errcode = 'DL422';
