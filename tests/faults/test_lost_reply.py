@@ -210,7 +210,7 @@ def test_errors_that_leave_the_outcome_unknown(lake: deltasql.Lake) -> None:
         time.sleep(0.1)
         with pytest.raises(psycopg.Error) as ended:
             connection.execute("commit")
-    assert ended.value.sqlstate == "25P03"
+    assert ended.value.sqlstate in ("25P03", None)  # None if the server closed the socket before the message was read
     assert not is_rejection(ended.value)
     assert not is_rejection(psycopg.errors.IoError("could not fsync the log"))  # fsync errors cannot be caused here
     assert not is_rejection(psycopg.OperationalError("connection lost"))

@@ -51,9 +51,11 @@ def existing_checkpoint(directory: Directory, origin: CheckpointOrigin) -> Check
     with directory.reading(path) as file:
         try:
             footer = pq.read_metadata(file)
-        except (pa.ArrowException, OSError):
+        except (pa.ArrowException, OSError, ValueError):  # pyarrow decodes names, which need not be UTF-8
             return None
-    entries = {key.decode(): value.decode(errors="replace") for key, value in (footer.metadata or {}).items()}
+    entries = {
+        key.decode(errors="replace"): value.decode(errors="replace") for key, value in (footer.metadata or {}).items()
+    }
     adds = entries.get(_NUM_ADDS, "")
     if origin.identity().items() <= entries.items() and adds.isdigit():
         return CheckpointSize(footer.num_rows, int(adds))
