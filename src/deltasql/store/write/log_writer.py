@@ -20,6 +20,7 @@ from deltasql.errors import (
     DatabaseError,
     MirrorFailure,
     TableNotFound,
+    ValidationError,
 )
 from deltasql.protocol.table_changes import TableCommit
 from deltasql.store import action_rows
@@ -179,6 +180,9 @@ def _attempt(attempt: _Attempt, run: Callable[[Connection, _Attempt], dict[str, 
             rows = outcome.look_up(attempt.database, attempt.txn.txn_id, attempt.sent.backend, error)
             return {r["table_id"]: Committed(r["table_id"], r["version"], r["committed_at"]) for r in rows}
         raise explain(error, attempt.prepared) from error
+    except UnicodeEncodeError as error:  # half a surrogate pair in a value of a file
+        names = ", ".join(one.commit.state.name for one in attempt.prepared)
+        raise ValidationError(f"table {names}: a text is not valid Unicode: {error}", table=names) from None
 
 
 def _in_one_call(connection: Connection, attempt: _Attempt) -> dict[str, Committed]:
