@@ -16,7 +16,7 @@ from deltasql.store import action_rows
 
 SUITE = "commit"
 _SLICE = 1 << 18
-_COLUMNS = (*action_rows.KEY_COLUMNS, *action_rows.ADD_COLUMNS)
+_COLUMNS = (("table_key", "int4"), ("commit_id", "int8"), *action_rows.ADD_COLUMNS)
 
 
 def run(lake: deltasql.Lake, large: deltasql.Table, rounds: int = 9) -> list[Result]:
@@ -98,7 +98,7 @@ def _flat(a: deltasql.Add) -> deltasql.Add:
 
 def _rows(count: int) -> list[tuple[object, ...]]:
     changes = Changes(adds=tuple(adds(count)))
-    return list(action_rows.add_rows(changes, repeat(None), action_rows.CommitPartitions(), 1, 1))
+    return [(1, 1, *row) for row in action_rows.add_rows(changes, repeat(None), action_rows.CommitPartitions())]
 
 
 class Floor:

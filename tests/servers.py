@@ -8,6 +8,7 @@ import secrets
 import shutil
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -112,6 +113,16 @@ class PostgresServer:
 def _account() -> str:
     names = {entry.pw_name for entry in pwd.getpwall()}
     return "postgres" if "postgres" in names else "nobody"
+
+
+def processes_in(directory: Path) -> list[int]:
+    """Return the processes that work in a directory or below it."""
+    found = []
+    for cwd in Path("/proc").glob("[0-9]*/cwd"):
+        with suppress(OSError):
+            if cwd.readlink().is_relative_to(directory):
+                found.append(int(cwd.parent.name))
+    return found
 
 
 def wait_until(condition: Any, seconds: float = 60) -> None:

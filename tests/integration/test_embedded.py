@@ -39,6 +39,7 @@ from deltasql.embedded import (
 )
 from deltasql.errors import DatabaseUnavailable, UsageError
 from tests.patience import patience
+from tests.servers import processes_in
 
 Patch = pytest.MonkeyPatch
 
@@ -135,17 +136,7 @@ def postmaster_pid(root: Path) -> int:
 
 
 def is_stopped(root: Path) -> bool:
-    return not (root / "postgres" / "postmaster.pid").exists() and not servers_below(root)
-
-
-def servers_below(directory: Path) -> list[int]:
-    """Every process that works in a cluster below the directory."""
-    found = []
-    for cwd in Path("/proc").glob("[0-9]*/cwd"):
-        with suppress(OSError):
-            if cwd.readlink().is_relative_to(directory):
-                found.append(int(cwd.parent.name))
-    return found
+    return not (root / "postgres" / "postmaster.pid").exists() and not processes_in(root)
 
 
 def text_of(path: Path) -> str:
@@ -192,7 +183,7 @@ def their_directory() -> Iterator[Path]:
         directory.mkdir()
         os.chown(directory, ordinary_user().pw_uid, ordinary_user().pw_gid)
         yield directory
-        assert servers_below(directory) == []
+        assert processes_in(directory) == []
 
 
 @pytest.fixture(scope="session")
@@ -221,7 +212,7 @@ def moved(root: Path, target: Path) -> Iterator[Path]:
 @pytest.fixture(autouse=True)
 def no_server_is_left(root: Path, tmp_path: Path) -> Iterator[None]:
     yield
-    left = servers_below(tmp_path) + servers_below(root)
+    left = processes_in(tmp_path) + processes_in(root)
     for pid in left:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -370,7 +361,7 @@ def test_interrupt_during_start_leaves_no_server(root: Path, monkeypatch: Patch)
     monkeypatch.setattr(launch, "_wait_for_start", interrupt)
     with pytest.raises(KeyboardInterrupt):
         EmbeddedServer.start(root)
-    assert servers_below(root) == []
+    assert processes_in(root) == []
 
 
 def test_slow_shutdown_becomes_an_immediate_one(
@@ -393,7 +384,7 @@ def test_slow_shutdown_becomes_an_immediate_one(
         monkeypatch.setattr(launch, "_stopped_by", resume_before_immediate_shutdown)
         server.close()
     assert "immediate shutdown" in caplog.text
-    wait_for(lambda: not servers_below(root))
+    wait_for(lambda: not processes_in(root))
     with EmbeddedServer.start(root) as again:
         assert ask(again.dsn, "select id from kept_too") == 42
 
@@ -414,7 +405,7 @@ def test_eight_processes_starting_at_once_share_one_postmaster_and_the_last_stop
     pid = postmaster_pid(root)
     for process in processes:
         assert postmaster_pid(root) == pid, "still the same server"
-        assert pid in servers_below(root)
+        assert pid in processes_in(root)
         process.communicate("close\n", timeout=60)
     assert [process.returncode for process in processes] == [0] * 8
     assert is_stopped(root)
@@ -512,7 +503,7 @@ def test_killed_client_leaves_a_server_that_the_next_last_closer_stops(root: Pat
         pid = postmaster_pid(root)
         other.process.kill()
         other.process.wait()
-        assert pid in servers_below(root)
+        assert pid in processes_in(root)
         with EmbeddedServer.start(root) as server:
             assert postmaster_pid(root) == pid, "attached, not started"
             assert ask(server.dsn) == 1
@@ -576,7 +567,7 @@ def test_postmaster_that_is_a_zombie_of_another_process_is_replaced(root: Path) 
 def test_recycled_pid_is_neither_trusted_nor_signalled(root: Path, lines: int) -> None:
     server = EmbeddedServer.start(root)
     os.kill(postmaster_pid(root), signal.SIGKILL)
-    wait_for(lambda: not servers_below(root))
+    wait_for(lambda: not processes_in(root))
     server.close()
     owner = (root / "postgres").stat().st_uid if os.geteuid() == 0 else None
     unrelated = [subprocess.Popen(["sleep", "60"], user=owner) for _ in range(2)]
@@ -609,8 +600,8 @@ def stopped_backend_of_a_killed_postmaster(root: Path) -> Iterator[int]:
             with suppress(ProcessLookupError):
                 os.kill(backend, signal.SIGCONT)
             connection.close()
-            wait_for(lambda: backend not in servers_below(root))
-    wait_for(lambda: not servers_below(root))
+            wait_for(lambda: backend not in processes_in(root))
+    wait_for(lambda: not processes_in(root))
 
 
 def test_new_server_waits_for_the_backends_of_the_killed_one(root: Path) -> None:
@@ -619,7 +610,7 @@ def test_new_server_waits_for_the_backends_of_the_killed_one(root: Path) -> None
         threading.Timer(1.0, os.kill, (backend, signal.SIGCONT)).start()
         with EmbeddedServer.start(root) as server:
             assert time.monotonic() - begin > 0.9
-            assert backend not in servers_below(root)
+            assert backend not in processes_in(root)
             assert ask(server.dsn) == 1
 
 
@@ -666,12 +657,12 @@ def test_server_without_a_socket_is_replaced_unless_in_use(root: Path, monkeypat
         next(root.glob("deltasql-*/.s.PGSQL.5432")).unlink()
         with pytest.raises(DatabaseUnavailable, match="accepts no connections"):
             EmbeddedServer.start(root)
-        assert unreachable in servers_below(root), "the other client may still have connections"
+        assert unreachable in processes_in(root), "the other client may still have connections"
         other.process.kill()
         other.process.wait()
         with EmbeddedServer.start(root) as server:
             assert ask(server.dsn) == 1
-            assert unreachable not in servers_below(root)
+            assert unreachable not in processes_in(root)
 
 
 # Directories
@@ -702,7 +693,7 @@ def test_moved_directory(spare: Path, tmp_path: Path) -> None:
         assert ask(new.dsn) == 1
         with EmbeddedServer.start(tmp_path / "moved") as there:
             assert ask(there.dsn, "show data_directory") == str(tmp_path / "moved" / "postgres")
-        assert old_pid not in servers_below(tmp_path)
+        assert old_pid not in processes_in(tmp_path)
         assert ask(new.dsn) == 1
 
 
@@ -879,7 +870,7 @@ def test_ordinary_user_starts_in_own_directory(their_directory: Path, as_ordinar
         assert Path(f"/proc/{postmaster_pid(root)}").stat().st_uid in {0, ordinary_user().pw_uid}
         assert (root / "postgres").stat().st_uid == ordinary_user().pw_uid
         first.finish()
-        assert servers_below(root)
+        assert processes_in(root)
         second.finish()
     assert is_stopped(root)
 

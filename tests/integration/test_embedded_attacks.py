@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import psycopg
@@ -31,6 +30,7 @@ from deltasql.embedded import EmbeddedServer, account, cluster_record, launch, p
 from deltasql.embedded.binaries import find_binaries
 from deltasql.errors import UsageError
 from tests.fake_server import fake_server
+from tests.servers import processes_in
 
 Patch = pytest.MonkeyPatch
 
@@ -99,15 +99,6 @@ def prepare(place: Path, somewhere_else: Patch) -> Callable[..., Path]:
         return directory
 
     return prepared
-
-
-def processes_in(directory: Path) -> list[int]:
-    found = []
-    for cwd in Path("/proc").glob("[0-9]*/cwd"):
-        with suppress(OSError):
-            if cwd.readlink().is_relative_to(directory):
-                found.append(int(cwd.parent.name))
-    return found
 
 
 def ask(dsn: str, query: str = "select 1") -> object:

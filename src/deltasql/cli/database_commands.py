@@ -1,4 +1,4 @@
-"""Commands that create and upgrade deltasql's own tables in a database, and admit the files of an embedded one."""
+"""Commands that create and upgrade deltasql's own tables in a database, and that trust embedded clusters."""
 
 from __future__ import annotations
 

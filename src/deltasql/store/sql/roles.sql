@@ -20,8 +20,8 @@ grant execute on function dl_place, dl_is_confined, dl_visible_keys, dl_sees_tra
     to deltasql_reader, deltasql_writer, deltasql_mirror;
 
 grant execute on function dl_draw_commit_ids, dl_find_files, dl_lock_heads, dl_stage_adds, dl_stage_removes, dl_stage_cdc,
-    dl_stage_partitions, dl_commit, dl_store_bounds, dl_may, dl_require_in, dl_create_table, dl_table_exists, dl_location_used, dl_drop_table, dl_begin_write,
-    dl_end_write, dl_forget_writes to deltasql_writer;
+    dl_stage_partitions, dl_commit, dl_store_bounds, dl_may, dl_require_in, dl_create_table, dl_table_exists, dl_location_used,
+    dl_drop_table, dl_begin_write, dl_end_write, dl_forget_writes to deltasql_writer;
 
 -- Writers publish their own commits.
 grant execute on function dl_mirror_succeeded, dl_mirror_failed, dl_mirror_reopen, dl_mirror_retry, dl_mirror_checkpoint,
