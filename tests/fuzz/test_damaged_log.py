@@ -114,7 +114,6 @@ def test_commits_of_odd_actions(table: deltasql.Table, version: int, actions: An
             replay(directory, LogFiles.of(directory), COMMITS)
 
 
-@pytest.mark.long  # pyarrow can abort the process on a damaged footer
 @settings(max_examples=rounds(12, 400))
 @given(st.data())
 def test_checkpoints(table: deltasql.Table, data: st.DataObject) -> None:

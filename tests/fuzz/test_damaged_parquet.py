@@ -16,8 +16,6 @@ from tests.effort import rounds
 from tests.fuzz.inputs import damaged
 from tests.fuzz.limits import only_own_errors, trace
 
-pytestmark = pytest.mark.long  # pyarrow can abort the process on a damaged footer
-
 SCHEMA = "id BIGINT, name STRING, x DOUBLE, l ARRAY<INT>, s STRUCT<a: INT>"
 ROWS = pa.table(
     {

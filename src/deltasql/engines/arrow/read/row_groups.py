@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from deltasql.engines.arrow.file_footer import FileFooter
 from deltasql.expressions.bounds import BOOL, DOUBLE, UNORDERED, Bounds, ColumnPath, bounds_type
 
 if TYPE_CHECKING:
@@ -19,10 +20,9 @@ if TYPE_CHECKING:
 _UNUSABLE = (ValueError, OverflowError, NotImplementedError, pa.ArrowException)
 
 
-def matching_groups(
-    metadata: pq.FileMetaData, schema: pa.Schema, groups: Sequence[int], predicate: Predicate
-) -> list[int]:
+def matching_groups(footer: FileFooter, schema: pa.Schema, groups: Sequence[int], predicate: Predicate) -> list[int]:
     """Return the row groups that may hold a matching row; `schema` is the file's."""
+    metadata = footer.metadata
     leaves = [metadata.schema.column(i).path for i in range(metadata.num_columns)]
     bounds = {}
     for path in predicate.data_columns:
@@ -30,7 +30,7 @@ def matching_groups(
         name = ".".join(path)
         # In Parquet, a column `a.b` and a field b of a have the same name; pyarrow truncates nanoseconds in statistics.
         if type is not None and leaves.count(name) == 1 and getattr(type, "unit", "us") != "ns":
-            bounds[path] = _bounds(metadata, groups, leaves.index(name), type)
+            bounds[path] = _bounds(footer, groups, leaves.index(name), type)
     may_match = predicate.may_match(bounds, len(groups)).tolist()
     return [group for group, matches in zip(groups, may_match, strict=True) if matches]
 
@@ -46,14 +46,14 @@ def _type_at(schema: pa.Schema, path: ColumnPath) -> pa.DataType | None:
     return type
 
 
-def _bounds(metadata: pq.FileMetaData, groups: Sequence[int], leaf: int, type: pa.DataType) -> Bounds:
-    chunks = [metadata.row_group(group).column(leaf) for group in groups]
+def _bounds(footer: FileFooter, groups: Sequence[int], leaf: int, type: pa.DataType) -> Bounds:
+    chunks = [footer.chunk(group, leaf) for group in groups]
     statistics = [chunk.statistics for chunk in chunks]
     nulls = [stats.null_count if stats is not None and stats.has_null_count else None for stats in statistics]
     all_null = [
         None if count is None else count == chunk.num_values for count, chunk in zip(nulls, chunks, strict=True)
     ]
-    low, high = _min_max(statistics, bounds_type(type), metadata.schema.column(leaf).physical_type)
+    low, high = _min_max(statistics, bounds_type(type), footer.metadata.schema.column(leaf).physical_type)
     return Bounds(low, high, pa.array([None if n is None else n > 0 for n in nulls], BOOL), pa.array(all_null, BOOL))
 
 

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from deltasql.engines.arrow.file_footer import FileFooter
 from deltasql.engines.arrow.read.conform import FieldIndex, Misfit
 from deltasql.engines.arrow.read.deletion_vector_read import LazyDeletedRows, live_mask
 from deltasql.engines.arrow.read.file_columns import FileColumns
@@ -205,27 +206,31 @@ class _ScanRun:
 
     def _read(self, part: _Part) -> Iterator[pa.RecordBatch]:
         with self._error_context(part.path), self._scan.directory.reading(part.path) as source:
-            file = pq.ParquetFile(source, **self._options)
+            footer = FileFooter(source)
+            file = pq.ParquetFile(source, metadata=footer.metadata, **self._options)
             columns = FileColumns(
                 self._schema, self._snapshot.metadata.partition_columns, part.values, file.schema_arrow
             )
-            groups = self._groups(file, part)
-            batches = self._batches(file, groups, columns)
+            groups = self._groups(file, part, footer)
+            batches = self._batches(file, groups, columns, footer)
             if part.deleted is not None and groups:
                 batches = _without(part.deleted.numbers(), file.metadata, groups, batches)
             for batch in batches:
                 yield from self._filtered(batch)
 
-    def _groups(self, file: pq.ParquetFile, part: _Part) -> list[int]:
-        metadata = file.metadata
-        # Row groups are taken in order, whatever their offset, because rows are numbered in this order.
-        begins = accumulate((_begin(metadata, i) for i in range(metadata.num_row_groups)), max)
-        groups = [i for i, begin in enumerate(begins) if part.start <= begin < part.end]
+    def _groups(self, file: pq.ParquetFile, part: _Part, footer: FileFooter) -> list[int]:
+        groups = list(range(file.metadata.num_row_groups))
+        if (part.start, part.end) != (-math.inf, math.inf):
+            # Row groups are taken in order, whatever their offset, because rows are numbered in this order.
+            begins = accumulate((_begin(footer, group) for group in groups), max)
+            groups = [group for group, begin in enumerate(begins) if part.start <= begin < part.end]
         predicate = self._snapshot.predicate
-        return matching_groups(metadata, file.schema_arrow, groups, predicate) if predicate and groups else groups
+        return matching_groups(footer, file.schema_arrow, groups, predicate) if predicate and groups else groups
 
-    def _batches(self, file: pq.ParquetFile, groups: Sequence[int], columns: FileColumns) -> Iterator[pa.RecordBatch]:
-        size = _batch_rows(file.metadata, groups, columns.stored)
+    def _batches(
+        self, file: pq.ParquetFile, groups: Sequence[int], columns: FileColumns, footer: FileFooter
+    ) -> Iterator[pa.RecordBatch]:
+        size = _batch_rows(footer, groups, columns.stored)
         if columns.stored and groups:
             options = {"row_groups": groups, "columns": columns.stored, "use_threads": self._columns_at_once}
             yield from map(columns.convert, file.iter_batches(size, **options))
@@ -281,19 +286,20 @@ def _without(
         yield batch if part.all() else batch.filter(pa.array(part))
 
 
-def _begin(metadata: pq.FileMetaData, group: int) -> int:
+def _begin(footer: FileFooter, group: int) -> int:
     """Return the offset of a row group in its file."""
-    first = metadata.row_group(group).column(0)
+    first = footer.chunk(group, 0)
     return int(first.dictionary_page_offset or first.data_page_offset)
 
 
-def _batch_rows(metadata: pq.FileMetaData, groups: Sequence[int], columns: Sequence[str]) -> int:
+def _batch_rows(footer: FileFooter, groups: Sequence[int], columns: Sequence[str]) -> int:
     """Return a number of rows with which a batch of the columns takes at most some megabytes."""
+    metadata = footer.metadata
     row_groups = [metadata.row_group(group) for group in groups]
     rows = sum(group.num_rows for group in row_groups)
     size = sum(group.total_byte_size for group in row_groups)
     if size > _BATCH_BYTES * rows // _BATCH_ROWS:
         names = tuple(f"{name}." for name in columns)
         leaves = [i for i in range(metadata.num_columns) if f"{metadata.schema.column(i).path}.".startswith(names)]
-        size = sum(group.column(i).total_uncompressed_size for group in row_groups for i in leaves)
+        size = sum(footer.chunk(group, i).total_uncompressed_size for group in groups for i in leaves)
     return int(max(1, min(_BATCH_ROWS, _BATCH_BYTES * rows // max(size, 1))))

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
+from deltasql.engines.arrow.file_footer import FileFooter
 from deltasql.engines.arrow.write.parquet_footers import FooterPlan, indexed_columns, plan_footers
 from deltasql.errors import ValidationError, shown
 from deltasql.protocol.file_paths import encode_path, hive_values
@@ -139,7 +140,7 @@ def _footers(paths: Sequence[str], filesystem: pafs.FileSystem | None) -> list[F
 def _local_footer(path: str) -> Footer:
     try:
         with pa.OSFile(path) as source:
-            metadata = pq.ParquetFile(source).metadata
+            metadata = _checked_metadata(source)
         status = os.stat(path)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise _unreadable(path, error) from error
@@ -149,10 +150,16 @@ def _local_footer(path: str) -> Footer:
 def _remote_footer(info: pafs.FileInfo, filesystem: pafs.FileSystem) -> Footer:
     try:
         with filesystem.open_input_file(info.path) as source:
-            metadata = pq.ParquetFile(source).metadata
+            metadata = _checked_metadata(source)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise _unreadable(info.path, error) from error
     return Footer(info.path, info.size, (info.mtime_ns or 0) // 1_000_000, metadata)
+
+
+def _checked_metadata(source: pa.NativeFile) -> pq.FileMetaData:
+    footer = FileFooter(source)
+    footer.check()
+    return footer.metadata
 
 
 def _unreadable(path: str, error: Exception) -> ValidationError:
