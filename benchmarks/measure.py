@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -63,11 +64,13 @@ def in_turns(
 ) -> dict[str, float]:
     """Return the median of each action. Actions run alternately, so that noise affects all of them.
 
+    Each round has another order: else noise with a period, like a new WAL segment, could meet the same action each time.
+
     `settle` runs between them, unmeasured: what an action leaves behind in the background must not slow the next.
     """
     spent: dict[str, list[float]] = {name: [] for name in actions}
     for number in range(rounds + 1):
-        for name, action in actions.items():
+        for name, action in random.sample(list(actions.items()), len(actions)):
             took = milliseconds(action)
             settle()
             if number:  # the first round warms up
