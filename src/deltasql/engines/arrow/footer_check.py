@@ -7,23 +7,30 @@ them: a field of an unexpected type is skipped, and numbers are cut to their wid
 
 from __future__ import annotations
 
+import re
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow.parquet as pq
+
+from deltasql.engines.arrow.usual_chunks import usual_chunk
 
 # Types of Thrift's compact protocol.
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
 _FIXED = {_TRUE: 0, _FALSE: 0, _BYTE: 1, _DOUBLE: 8}
 
 # Field numbers in parquet.thrift, and the types of the elements of lists, which parquet-cpp does not look at.
-_ROW_GROUPS, _COLUMNS, _CHUNK_METADATA = 4, 1, 3
+_SCHEMA, _ROW_GROUPS, _COLUMNS, _CHUNK_METADATA = 2, 4, 1, 3
 _TYPE, _STATISTICS, _SIZE_STATISTICS = 1, 12, 16
 _BYTE_ARRAY_SIZE, _REPETITION_LEVELS = 1, 2
-_FILE_LISTS = {2: _STRUCT, _ROW_GROUPS: _STRUCT, 5: _STRUCT, 7: _STRUCT}
+_FILE_LISTS = {_SCHEMA: _STRUCT, _ROW_GROUPS: _STRUCT, 5: _STRUCT, 7: _STRUCT}
 _GROUP_LISTS = {_COLUMNS: _STRUCT, 4: _STRUCT}
 _CHUNK_LISTS = {2: _I32, 3: _BINARY, 8: _STRUCT, 13: _STRUCT}
 _SIZE_LISTS = {_REPETITION_LEVELS: _I64, 3: _I64}
+
+# What stands in the list of column orders for every column.
+_COLUMN_ORDER = b"\x1c\x00\x00"
 
 _TYPES = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
@@ -41,6 +48,7 @@ class _Leaf:
     width: int | None
     repetition: int
     definition: int
+    usual: re.Pattern[bytes]
 
 
 def check_footer(footer: bytes, schema: pq.ParquetSchema) -> None:
@@ -50,9 +58,8 @@ def check_footer(footer: bytes, schema: pq.ParquetSchema) -> None:
         footer: The Thrift bytes, of which pyarrow has read the schema.
         schema: The schema of the footer.
     """
-    leaves = [_leaf(schema.column(index)) for index in range(len(schema))]
     try:
-        _check_file(footer, leaves)
+        _check_file(footer, schema)
     except IndexError as error:
         raise DamagedFooter("the footer ends too early") from error
 
@@ -60,20 +67,40 @@ def check_footer(footer: bytes, schema: pq.ParquetSchema) -> None:
 def _leaf(column: pq.ColumnSchema) -> _Leaf:
     type_ = column.physical_type
     width = column.length if type_ == "FIXED_LEN_BYTE_ARRAY" else _WIDTHS.get(type_)
-    return _Leaf(type_, width, column.max_repetition_level, column.max_definition_level)
+    levels = column.max_repetition_level, column.max_definition_level
+    return _Leaf(type_, width, *levels, usual_chunk(_TYPES.index(type_), width, *levels))
 
 
-def _check_file(data: bytes, leaves: Sequence[_Leaf]) -> None:
+def _check_file(data: bytes, schema: pq.ParquetSchema) -> None:
+    leaves: Sequence[_Leaf] | None = None
     at = field = 0
     while head := data[at]:
         field, at = _field(data, at, field)
         kind = _checked_kind(data, at, head, field, _FILE_LISTS)
-        if field == _ROW_GROUPS and kind == _LIST:
+        if field == _SCHEMA and kind == _LIST and leaves is None:
+            leaves, at = _leaves(data, at, schema)
+        elif field == _ROW_GROUPS and kind == _LIST and leaves is not None:
             groups, at = _list_length(data, at)
             for group in range(groups):
                 at = _check_group(data, at, leaves, group)
+        elif field in (_SCHEMA, _ROW_GROUPS):
+            raise DamagedFooter("the footer has two schemas, or none before its row groups")
         else:
             at = _skip(data, at, kind)
+
+
+# The bytes of the latest schemas, with their leaves: many files have the same schema.
+_latest_schemas: deque[tuple[bytes, list[_Leaf]]] = deque(maxlen=8)
+
+
+def _leaves(data: bytes, at: int, schema: pq.ParquetSchema) -> tuple[Sequence[_Leaf], int]:
+    """Return the leaf columns, and where the schema ends."""
+    for known, leaves in tuple(_latest_schemas):
+        if data.startswith(known, at):
+            return leaves, at + len(known)
+    leaves, end = [_leaf(schema.column(index)) for index in range(len(schema))], _skip(data, at, _LIST)
+    _latest_schemas.appendleft((data[at:end], leaves))
+    return leaves, end
 
 
 def _check_group(data: bytes, at: int, leaves: Sequence[_Leaf], group: int) -> int:
@@ -86,7 +113,8 @@ def _check_group(data: bytes, at: int, leaves: Sequence[_Leaf], group: int) -> i
             if chunks != len(leaves):
                 break
             for number, leaf in enumerate(leaves):
-                at = _check_chunk(data, at, leaf, f"column {number} of row group {group}")
+                usual = leaf.usual.match(data, at)
+                at = usual.end() if usual else _check_chunk(data, at, leaf, f"column {number} of row group {group}")
         else:
             at = _skip(data, at, kind)
     if chunks != len(leaves):
@@ -212,6 +240,8 @@ def _skip(data: bytes, at: int, kind: int) -> int:
     if kind in (_LIST, _SET):
         inner = data[at] & 15
         length, at = _list_length(data, at)
+        if inner == _STRUCT and length <= len(data) and data.startswith(_COLUMN_ORDER * length, at):
+            return at + len(_COLUMN_ORDER) * length
         for _ in range(length):
             at = _skip_element(data, at, inner)
         return at
