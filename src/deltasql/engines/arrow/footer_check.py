@@ -238,18 +238,22 @@ def _skip(data: bytes, at: int, kind: int) -> int:
             at = _skip(data, at + 1 if head >> 4 else _integer(data, at + 1)[1], head & 15)
         return at + 1
     if kind in (_LIST, _SET):
-        inner = data[at] & 15
-        length, at = _list_length(data, at)
-        if inner == _STRUCT and length <= len(data) and data.startswith(_COLUMN_ORDER * length, at):
-            return at + len(_COLUMN_ORDER) * length
-        for _ in range(length):
-            at = _skip_element(data, at, inner)
-        return at
+        return _skip_list(data, at)
     if kind == _MAP:
         return _skip_map(data, at)
     if kind not in _FIXED:
         raise DamagedFooter(f"the footer has a value of the unknown type {kind}")
     return at + _FIXED[kind]
+
+
+def _skip_list(data: bytes, at: int) -> int:
+    inner = data[at] & 15
+    length, at = _list_length(data, at)
+    if inner == _STRUCT and length <= len(data) and data.startswith(_COLUMN_ORDER * length, at):
+        return at + len(_COLUMN_ORDER) * length
+    for _ in range(length):
+        at = _skip_element(data, at, inner)
+    return at
 
 
 def _skip_map(data: bytes, at: int) -> int:
