@@ -13,7 +13,7 @@ A key can be set in four places. A later one overrides an earlier one:
 1. the default
 2. the environment variable
 3. `deltasql.connect(config={"key": value})`
-4. the table property `deltasql.<key>`, for this table only
+4. the table property `deltasql.<key>`, for this table only; keys that concern the whole lake are rejected there
 
 A duration is a number of seconds or a text such as `30s`, `500ms` or `5m`. An unknown key is
 rejected, and the error names the closest known key.

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from deltasql.errors import (
+    AccessDenied,
     CommitConflict,
     CommitOutcomeUnknown,
     CommitTimeout,
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from deltasql.store import HistoryEntry, Snapshot, SqlTxnLogReader, Store, TableInfo, TransactionInfo
 
 __all__ = [
+    "AccessDenied",
     "Add",
     "Cdc",
     "CommitConflict",

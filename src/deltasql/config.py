@@ -173,9 +173,11 @@ KEYS: Mapping[str, Key] = {
     "mirror.alert_webhook": Key("", web_address, "URL that receives an alert when a version cannot be published"),
     "mirror.parallel_tables": Key(5, count, "maximum number of tables published in parallel"),
     "mirror.reconcile_concurrency": Key(10, count, "maximum number of parallel tasks of the reconciler"),
-    "sql.allow_files": Key("off", switch, "allow SQL statements to read files: FROM parquet.`/data/x`: on or off"),
+    "sql.allow_files": Key("off", switch, 'allow SQL statements to read files: FROM parquet."/data/x": on or off'),
     "storage.allowed_roots": Key(
-        "", optional_text, "comma-separated directories and URLs; if set, LOCATION and COPY work only below them"
+        "",
+        optional_text,
+        "comma-separated directories and URLs; if set, LOCATION, COPY and files in SQL work only below them",
     ),
     "transaction.max_tables": Key(10, count, "maximum number of tables in one transaction"),
     "transaction.max_files_per_table": Key(
@@ -199,6 +201,7 @@ KEYS: Mapping[str, Key] = {
 
 
 _SECRET = {"mirror.alert_webhook"}
+"""Keys whose values may contain a secret and are not shown in errors."""
 _ONLY_OF_LAKES = {
     "lake.location",
     "mirror.alert_webhook",
@@ -207,7 +210,6 @@ _ONLY_OF_LAKES = {
     "storage.allowed_roots",
 }
 """Keys that a property of a table cannot set."""
-"""Keys whose values may contain a secret and are not shown in errors."""
 
 
 class Config:

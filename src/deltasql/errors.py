@@ -22,6 +22,7 @@
       DatabaseError            nothing was written; retry
         DatabaseUnavailable
         CommitTimeout          (also a TimeoutError)
+        AccessDenied           do not retry: the account lacks a privilege
         SchemaOutdated
       StorageError             the object store failed; nothing was committed; retry
       CommitOutcomeUnknown     the commit may have landed; look it up by its transaction id
@@ -343,6 +344,10 @@ class DatabaseUnavailable(DatabaseError):
 
 class CommitTimeout(DatabaseError, TimeoutError):
     """A lock, a statement or the whole transaction exceeded its timeout."""
+
+
+class AccessDenied(DatabaseError):
+    """The account lacks a privilege in PostgreSQL. Nothing was written, and a retry cannot help."""
 
 
 class SchemaOutdated(DatabaseError):

@@ -91,7 +91,7 @@ class TestFiles:
             folder.mkdir()
             (folder / "x.csv").write_text("1\n")
         (inside / "link").symlink_to(outside)
-        config = {"storage.allowed_roots": f"{inside}, s3://bucket/data"}
+        config = {"storage.allowed_roots": f"{inside}, s3://bucket/data", "sql.allow_files": "on"}
         with deltasql.connect(lake.dsn, spark=spark_session, config=config) as other:
             table = other.create_table(f"{namespace}.t", "id BIGINT", location=str(inside / "t"))
             other.sql(f"COPY {table.name} FROM '{inside}/x.csv'")
@@ -102,11 +102,17 @@ class TestFiles:
                 f"COPY {table.name} FROM '{inside}/link/x.csv'",
                 f"COPY {table.name} FROM 'file://{outside}/x.csv'",
                 f"COPY {table.name} TO '{outside}/y.csv'",
+                f'SELECT * FROM csv."{outside}/x.csv"',
+                f'SELECT * FROM csv."{inside}/../out/x.csv"',
                 f"CREATE TABLE {namespace}.u (id INT) LOCATION '{outside}/u'",
                 f"CREATE TABLE {namespace}.u (id INT) LOCATION 's3://bucket/database/u'",
             ):
                 with pytest.raises(deltasql.UsageError, match=r"is outside of storage\.allowed_roots"):
                     other.sql(statement)
+            for statement in (f"COPY {table.name} FROM '{inside}/lin?/x.csv'", f'SELECT * FROM csv."{inside}/*"'):
+                with pytest.raises(deltasql.UsageError, match="is a pattern"):
+                    other.sql(statement)
+            assert other.sql(f'SELECT * FROM csv."{inside}/x.csv"').collect()[0][0] == "1"
             assert table.version == 1
 
     def test_a_path_that_leads_out_is_not_read(self, make_table: Make, lake: deltasql.Lake) -> None:

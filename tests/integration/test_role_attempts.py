@@ -567,9 +567,32 @@ class TestNamespaces:
             command(attacked.owner, "grants", "--json")
         )
 
+    def test_a_renamed_role_stays_confined_without_privileges(self, attacked: AttackedLake) -> None:
+        with psycopg.connect(attacked.owner, autocommit=True) as connection:
+            connection.execute("create role team")
+            connection.execute("grant deltasql_reader, team to reader")
+            told = command(attacked.owner, "grant", "write", "ON", "NAMESPACE", "shop", "TO", "team")
+            assert "team is now a member of deltasql_writer." in told
+            try:
+                with attacked.as_account("reader") as lake:
+                    assert {table.name for table in lake.tables()} == {"shop.a"}
+                connection.execute("alter role team rename to crew")
+                assert "team (does not exist)" in command(attacked.owner, "grants")
+                with attacked.as_account("reader") as lake:
+                    assert lake.tables() == []
+                connection.execute("alter role crew rename to team")
+            finally:
+                connection.execute("revoke team from reader")
+                command(attacked.owner, "revoke", "write", "ON", "NAMESPACE", "shop", "FROM", "team")
+
+    def test_a_missing_privilege_is_an_error_of_its_own(self, attacked: AttackedLake) -> None:
+        with attacked.as_account("reader") as lake, pytest.raises(deltasql.AccessDenied, match="deltasql_writer"):
+            lake.table("shop.a").append(pa.table({"id": [1], "p": ["x"]}))
+
     @pytest.mark.parametrize(
         ("words", "problem"),
         [
+            ("roots /", "the root / allows every path"),
             ("grant read ON NAMESPACE shop TO nobody_at_all", "role nobody_at_all does not exist"),
             ("grant read ON NAMESPACE shop TO lake_owner", "no grant confines"),
             ("grant steal ON NAMESPACE shop TO reader", "unknown privilege 'steal'"),

@@ -71,7 +71,7 @@ class MultiTableTransaction(Staging):
         max_tables: The most tables that it may change; `transaction.max_tables` by default.
         max_files_per_table: The most files per table when it changes several tables;
             `transaction.max_files_per_table` by default.
-        author: The name that history shows as the committer.
+        author: The name that history shows as the author, beside the account that commits.
         message: A text that history keeps as user metadata.
         app: An application id and a version. Work that was committed under the same pair is not committed again.
 

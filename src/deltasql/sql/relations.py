@@ -39,7 +39,8 @@ class Relations:
     find: Find
     missing: Missing
     """Makes the error about a table that does not exist."""
-    allow_files: bool
+    check_file: Callable[[str, str], None]
+    """Raises for a file that statements may not read, given the name in the statement and the path."""
     frame: Frame
     values: Mapping[str, Any]
     meaning: Meaning = field(default_factory=SparkMeaning)
@@ -116,17 +117,9 @@ class Relations:
                 self.read.add(state.table_id)
                 self._replace(table, self.frame(state, *self._moment(table)))
             elif table.text("db").lower() in _FORMATS:
-                self._check_file(table)
+                self.check_file(table_name(table), table.name)
             elif not self.spark.catalog.tableExists(name):
                 raise self.missing(name)
-
-    def _check_file(self, table: Tree) -> None:
-        """Reject a file as a table unless files are allowed: a statement may come from anyone."""
-        if not self.allow_files:
-            raise UsageError(
-                f"statements cannot read files, got {table_name(table)}: set sql.allow_files to on, or use COPY",
-                value=table_name(table),
-            )
 
     def _replace(self, table: Tree, frame: Any) -> None:
         if table.args.get("alias") is None:

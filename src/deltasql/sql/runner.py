@@ -45,9 +45,8 @@ class StatementContext(Protocol):
     def spark(self) -> Any:
         """The Spark session."""
 
-    @property
-    def allow_files(self) -> bool:
-        """Whether statements may read files as tables."""
+    def check_file(self, name: str, path: str) -> None:
+        """Raise `UsageError` for a file in a FROM clause that statements may not read."""
 
     def check_path(self, path: str) -> None:
         """Raise `UsageError` for a file outside of the allowed roots."""
@@ -101,7 +100,7 @@ class Runner:
     def __post_init__(self) -> None:
         session, values = self.session, self.parsed.values
         self.relations = Relations(
-            session.spark, session.find, session.missing, session.allow_files, session.frame, values
+            session.spark, session.find, session.missing, session.check_file, session.frame, values
         )
         if self.parsed.dialect == "postgres":
             relations = self.relations

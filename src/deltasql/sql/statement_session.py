@@ -11,7 +11,7 @@ from sqlglot import exp
 from deltasql.engines.row_change import UPDATE, Clause, RowChange
 from deltasql.errors import TableExists, TableNotFound, UsageError
 from deltasql.operations import alter
-from deltasql.operations.allowed_roots import check_allowed
+from deltasql.operations.allowed_roots import check_allowed_files
 from deltasql.operations.commit import MultiTableTransaction
 from deltasql.operations.create import TableSpec
 from deltasql.operations.dml import Change, Outcome, RowChanger
@@ -51,12 +51,16 @@ class TransactionSession:
     def spark(self) -> Any:
         return self.spark_session()
 
-    @property
-    def allow_files(self) -> bool:
-        return bool(self.store.config["sql.allow_files"])
+    def check_file(self, name: str, path: str) -> None:
+        """Reject a file as a table unless files are allowed: a statement may come from anyone."""
+        if not self.store.config["sql.allow_files"]:
+            raise UsageError(
+                f"statements cannot read files, got {name}: set sql.allow_files to on, or use COPY", value=name
+            )
+        self.check_path(path)
 
     def check_path(self, path: str) -> None:
-        check_allowed(path, self.store.config["storage.allowed_roots"])
+        check_allowed_files(path, self.store.config["storage.allowed_roots"])
 
     def find(self, name: str) -> TableState | None:
         """Return a table by its name in any case."""

@@ -27,11 +27,13 @@ class Grant:
         role: The role.
         namespace: The namespace, None for all namespaces.
         privilege: `read`, `write` or `purge`; None for a role that is confined and has no privilege at all.
+        role_exists: Whether the role exists. A role that was dropped or renamed does not.
     """
 
     role: str
     namespace: str | None
     privilege: str | None
+    role_exists: bool
 
 
 class Grants:
@@ -40,9 +42,12 @@ class Grants:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def grant(self, privilege: str, namespace: str | None, role: str) -> None:
+    def grant(self, privilege: str, namespace: str | None, role: str) -> str | None:
         """Give a role a privilege in a namespace, in all namespaces if it is None. The first grant confines the role to
         what it is granted, and makes it a member of the reader or the writer role.
+
+        Returns:
+            The role of which it became a member, None if it was one before.
 
         Raises:
             UsageError: The role does not exist, or cannot be confined.
@@ -53,8 +58,10 @@ class Grants:
             key = {"role": role, "namespace": _stored(namespace), "privilege": _checked(privilege)}
             fetch(connection, "grant", key)
             needed = _ROLES[privilege]
-            if not fetch(connection, "is_member", {"role": role, "group": needed})[0]["is_member"]:
-                connection.execute(sql.SQL("grant {} to {}").format(sql.Identifier(needed), sql.Identifier(role)))
+            if fetch(connection, "is_member", {"role": role, "group": needed})[0]["is_member"]:
+                return None
+            connection.execute(sql.SQL("grant {} to {}").format(sql.Identifier(needed), sql.Identifier(role)))
+            return needed
 
     def revoke(self, privilege: str, namespace: str | None, role: str) -> None:
         """Take a privilege from a role, which stays confined to what it is still granted.
@@ -72,7 +79,7 @@ class Grants:
     def all(self) -> list[Grant]:
         """Return all privileges, by role."""
         rows = self._database.rows("grants")
-        return [Grant(row["role"], row["namespace"] or None, row["privilege"]) for row in rows]
+        return [Grant(row["role"], row["namespace"] or None, row["privilege"], row["role_exists"]) for row in rows]
 
     def allowed_roots(self) -> list[str] | None:
         """Return the locations below which tables may be created, None if every location is allowed."""
@@ -80,7 +87,15 @@ class Grants:
         return None if row is None else row["allowed_roots"]
 
     def allow_roots(self, roots: Sequence[str] | None) -> None:
-        """Set the locations below which tables may be created; None allows every location."""
+        """Set the locations below which tables may be created; None allows every location.
+
+        Raises:
+            UsageError: A root is a whole file system.
+        """
+        if "/" in (roots or ()):
+            raise UsageError(
+                "the root / allows every path: give directories and URLs, or allow every location", value="/"
+            )
         self._database.execute("allow_roots", roots=None if roots is None else list(roots))
 
 

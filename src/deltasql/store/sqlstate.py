@@ -9,6 +9,7 @@ import psycopg
 import psycopg_pool
 
 from deltasql.errors import (
+    AccessDenied,
     CommitTimeout,
     ConstraintViolation,
     DatabaseError,
@@ -37,6 +38,7 @@ _BY_STATE: dict[str, type[DatabaseError]] = {
     "57014": CommitTimeout,  # query_canceled
     "25P03": CommitTimeout,  # idle_in_transaction_session_timeout
     "25P04": CommitTimeout,  # transaction_timeout
+    "42501": AccessDenied,  # insufficient_privilege
     "57P01": DatabaseUnavailable,  # admin_shutdown
     "57P02": DatabaseUnavailable,  # crash_shutdown
     "57P03": DatabaseUnavailable,  # cannot_connect_now
@@ -52,8 +54,10 @@ _BY_CLASS: dict[str, type[DatabaseError]] = {
 _ADVICE = {
     "40P01": "the transaction was rolled back because of a deadlock: retry it",
     "40001": "the transaction could not be serialised: retry it",
-    "42501": "the role lacks a privilege: `deltasql init --roles` creates roles that have what each task needs",
-    "42P01": "the deltasql tables are missing: run `deltasql init`",
+    "42501": "this account lacks a privilege. Reading needs the role deltasql_reader, writing deltasql_writer and "
+    "publishing deltasql_mirror, which the owner of the lake can GRANT; the rest needs the owner",
+    "42P01": "the deltasql tables are missing, or this account may not see them: the owner of the database runs "
+    "`deltasql init`, or gives the account the role deltasql_reader or deltasql_writer",
     "42883": "the deltasql functions are missing: run `deltasql migrate`",
     "25006": "the server accepts no writes: connect to the primary",
     "55P03": "another transaction holds the table's lock: retry, or raise transaction.lock_timeout",

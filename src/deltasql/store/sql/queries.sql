@@ -548,8 +548,9 @@ select pg_has_role(%(role)s, %(group)s, 'member') as is_member
 
 -- grant --
 -- Confine a role, and give it a privilege in a namespace.
-with grantee as (insert into dl_grantees (role) values (%(role)s) on conflict do nothing)
-insert into dl_grants (role, namespace, privilege) values (%(role)s, %(namespace)s, %(privilege)s)
+with grantee as (insert into dl_grantees (role, role_id) values (%(role)s::text, (select oid from pg_roles where rolname = %(role)s::text))
+                 on conflict (role) do update set role_id = excluded.role_id)
+insert into dl_grants (role, namespace, privilege) values (%(role)s::text, %(namespace)s, %(privilege)s)
 on conflict do nothing returning role
 
 -- revoke --
@@ -558,7 +559,8 @@ delete from dl_grants where role = %(role)s and namespace = %(namespace)s and pr
 
 -- grants --
 -- All privileges, and the confined roles that have none.
-select r.role, g.namespace, g.privilege from dl_grantees r left join dl_grants g using (role)
+select r.role, g.namespace, g.privilege, exists (select from pg_roles p where p.rolname = r.role) as role_exists
+from dl_grantees r left join dl_grants g using (role)
 order by r.role, g.namespace, g.privilege
 
 -- allowed_roots --

@@ -503,11 +503,13 @@ comment on column dl_writes.started_at is 'The time when the transaction last st
 -- stays confined when its last grant is revoked.
 
 create table dl_grantees (
-    role text primary key
+    role    text primary key,
+    role_id oid not null
 );
 
 comment on table dl_grantees is 'One row per role that works only in the namespaces that it was granted.';
 comment on column dl_grantees.role is 'The name of the role.';
+comment on column dl_grantees.role_id is 'The id of the role (pg_roles.oid). A role that was renamed stays confined by its id, without the privileges of its old name.';
 
 create table dl_grants (
     role      text not null references dl_grantees on delete cascade,
@@ -528,7 +530,7 @@ begin
         return false;
     end if;
     return not pg_has_role(session_user, (select relowner from pg_class where oid = 'dl_tables'::regclass), 'member')
-        and exists (select from dl_grantees g join pg_roles r on r.rolname = g.role
+        and exists (select from dl_grantees g join pg_roles r on r.rolname = g.role or r.oid = g.role_id
                     where pg_has_role(session_user, r.oid, 'member'));
 end $$;
 
@@ -1169,8 +1171,8 @@ begin
     end if;
     if roots is not null and not exists (select from unnest(roots) as root
             where p_location = root or starts_with(p_location, rtrim(root, '/') || '/')) then
-        raise exception 'location % is outside of the allowed roots: %', p_location, array_to_string(roots, ', ')
-            using errcode = 'DL422';
+        raise exception 'location % is outside of the allowed roots (%): give a location below one of them, or add it with deltasql roots',
+            p_location, array_to_string(roots, ', ') using errcode = 'DL422';
     end if;
     perform pg_advisory_xact_lock(x'6C6F6361'::int); -- one table at a time, so that the check for overlaps holds
     select t.namespace, t.name, t.location into other from dl_tables t
