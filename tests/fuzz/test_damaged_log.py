@@ -19,7 +19,8 @@ import deltasql
 from deltasql import MirrorFailure
 from deltasql.cli.main import cli
 from deltasql.delta_log.last_checkpoint import decode_hint, encode_hint
-from deltasql.delta_log.replay import LogFiles, replay
+from deltasql.delta_log.log_files import LogFiles
+from deltasql.delta_log.replay import replay
 from deltasql.storage import Directory
 from tests.effort import rounds
 from tests.fuzz.inputs import changed_json, damaged, json_text, odd_texts

@@ -21,7 +21,8 @@ from deltalake import DeltaTable, write_deltalake
 
 import deltasql
 from deltasql.delta_log.last_checkpoint import checksum
-from deltasql.delta_log.replay import LogFiles, replay
+from deltasql.delta_log.log_files import LogFiles
+from deltasql.delta_log.replay import replay
 from deltasql.storage import Directory
 from tests.ageing import age
 from tests.factories import add, remove

@@ -17,7 +17,7 @@ from deltasql.delta_log.checkpoint_origin import CheckpointOrigin, CheckpointSiz
 from deltasql.delta_log.checkpoint_writer import write_checkpoint
 from deltasql.delta_log.last_checkpoint import decode_hint, encode_hint
 from deltasql.delta_log.layout import LAST_CHECKPOINT, checkpoint_path
-from deltasql.delta_log.replay import LogFiles
+from deltasql.delta_log.log_files import LogFiles
 from deltasql.errors import CopiedDatabase, MirrorConflict, UsageError
 from deltasql.mirror.log_retention import clean_log, retained_from
 from deltasql.mirror.metrics import Metrics

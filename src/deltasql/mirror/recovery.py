@@ -15,7 +15,7 @@ import msgspec
 
 from deltasql.delta_log.last_checkpoint import decode_hint
 from deltasql.delta_log.layout import LAST_CHECKPOINT, LOG, any_version
-from deltasql.delta_log.replay import LogFiles
+from deltasql.delta_log.log_files import LogFiles
 from deltasql.mirror.log_conflicts import FaultKind, faults
 from deltasql.mirror.manifests import FOLDER, Manifests
 from deltasql.mirror.publisher import Directories

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from deltasql.delta_log.replay import LogFiles
+from deltasql.delta_log.log_files import LogFiles
 from deltasql.errors import MirrorFailure, ValidationError
 from deltasql.mirror.checkpoints import Checkpoints
 from deltasql.mirror.log_conflicts import FaultKind, conflict, faults, newer_in_log

@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from deltasql.delta_log.last_checkpoint import decode_hint
 from deltasql.delta_log.layout import LAST_CHECKPOINT, checkpoint_path, commit_path
-from deltasql.delta_log.replay import FileKey, LogFiles, ReplayedTable, file_key, replay
+from deltasql.delta_log.log_files import LogFiles
+from deltasql.delta_log.replay import FileKey, ReplayedTable, file_key, replay
 from deltasql.errors import DeltaSqlError
 from deltasql.mirror.log_conflicts import CommitFileFault, Commits, FaultKind, faults
 from deltasql.protocol.actions import Add
