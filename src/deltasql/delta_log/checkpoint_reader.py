@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
 
-import msgspec
 import pyarrow.parquet as pq
 
+from deltasql.delta_log.commit_reader import commit_entries
 from deltasql.delta_log.layout import SIDECARS
 from deltasql.delta_log.log_files import Checkpoint
 from deltasql.delta_log.stats_text import stats_text
@@ -49,9 +49,7 @@ def _entries(directory: Directory, path: str) -> Iterator[tuple[str, Json]]:
         data = directory.get(path)
         if data is None:
             raise DeltaSqlError(f"{path} is missing from the log")
-        for line in data.splitlines():
-            if line.strip():
-                yield from msgspec.json.decode(line, type=dict[str, Any]).items()
+        yield from ((entry.kind, entry.body) for entry in commit_entries(data, path))
         return
     with directory.reading(path) as source:
         file = pq.ParquetFile(source)

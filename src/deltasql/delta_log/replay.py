@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-import msgspec
-
 from deltasql.delta_log.checkpoint_reader import checkpoint_actions
+from deltasql.delta_log.commit_reader import commit_actions
 from deltasql.delta_log.log_files import LogFiles
 from deltasql.errors import DeltaSqlError
-from deltasql.protocol.actions import ACTIONS, Action, Add, DomainMetadata, Metadata, Protocol, Remove, Txn, from_dict
+from deltasql.protocol.actions import Action, Add, DomainMetadata, Metadata, Protocol, Remove, Txn
 from deltasql.storage import Directory
 
 FileKey = tuple[str, str | None]
@@ -69,7 +68,7 @@ def replay(directory: Directory, log: LogFiles, version: int) -> ReplayedTable:
         if data is None:
             raise DeltaSqlError(f"{directory.location}: {path} is missing from the log")
         with _naming_file(directory, path):
-            for action in commit_actions(data):
+            for action in commit_actions(data, path):
                 table.apply(action)
     table.version = version
     return table
@@ -85,12 +84,3 @@ def _naming_file(directory: Directory, path: str) -> Iterator[None]:
     except Exception as error:
         problem = f"{directory.location}: {path} cannot be read: {type(error).__name__}: {error}"
         raise DeltaSqlError(problem) from error
-
-
-def commit_actions(data: bytes) -> Iterator[Action]:
-    """Yield the actions of a commit file, except those of a kind that this release does not know."""
-    for line in data.splitlines():
-        if line.strip():
-            for kind, body in msgspec.json.decode(line).items():
-                if kind in ACTIONS:
-                    yield from_dict(ACTIONS[kind], body)
