@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -51,7 +51,7 @@ def visible(text: str) -> str:
 
 
 def show_fields(fields: Mapping[str, Any]) -> None:
-    """Print one line per field."""
+    """Print one line per field, or one per item of a tuple."""
     from rich.table import Table
 
     table = Table(box=None, show_header=False, pad_edge=False)
@@ -72,10 +72,10 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for name in rows[0]:
         number = all(type(row[name]) is int for row in rows)
-        table.add_column(name, justify="right" if number else "left", overflow="fold")
+        table.add_column(name, justify="right" if number else "left", overflow="fold", min_width=len(name))
     for row in rows:
         table.add_row(*(_text(value) for value in row.values()))
     return table
@@ -91,7 +91,9 @@ def _text(value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, datetime):
-        return value.isoformat(sep=" ", timespec="milliseconds")
+        return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"
+    if isinstance(value, tuple):
+        return "\n".join(map(visible, value))
     is_nested = isinstance(value, Mapping | list)
     return visible(json.dumps(value, default=_plain, ensure_ascii=False) if is_nested else str(value))
 

@@ -53,9 +53,9 @@ def show(ctx: click.Context, table: str, as_json: bool) -> None:
         show_fields({**fields, "bytes": size(fields["bytes"]), "columns": _columns(fields["columns"])})
 
 
-def _columns(columns: Mapping[str, str]) -> str:
+def _columns(columns: Mapping[str, str]) -> tuple[str, ...]:
     width = max(map(len, columns), default=0)
-    return "\n".join(f"{name.ljust(width)}  {type}" for name, type in columns.items())
+    return tuple(f"{name.ljust(width)}  {type}" for name, type in columns.items())
 
 
 @click.command()
@@ -64,7 +64,7 @@ def _columns(columns: Mapping[str, str]) -> str:
 @json_option
 @click.pass_context
 def history(ctx: click.Context, table: str, limit: int | None, as_json: bool) -> None:
-    """Show the commits of a table, newest first."""
+    """Show the commits of a table, newest first. --json adds the transactions and the metrics."""
     rows = [asdict(entry) for entry in open_lake(ctx).table(table).history(limit)]
     short = [
         {
@@ -73,10 +73,8 @@ def history(ctx: click.Context, table: str, limit: int | None, as_json: bool) ->
             "operation": row["operation"],
             "committer": row["committer"],
             "author": row["author"],
-            "added": row["num_added_files"],
-            "removed": row["num_removed_files"],
+            "files": f"+{row['num_added_files']} -{row['num_removed_files']}",
             "message": row["message"],
-            "txn_id": row["txn_id"],
         }
         for row in rows
     ]
