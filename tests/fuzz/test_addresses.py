@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import deltasql
@@ -61,6 +61,7 @@ NAMES = ("orders", "shop.orders", "shop.orders-2", "größe", "a.b.c", '"shop"."
 
 @settings(max_examples=rounds(150, 10_000))
 @given(changed_text(LAKES, WORDS) | odd_texts | odd_values)
+@example("postgres://user:s3cr3t@[]:1,otherhost:2/db")
 def test_addresses(text: Any) -> None:
     for parse in (parse_lake_url, parse_table_uri):
         with only_own_errors() as outcome:

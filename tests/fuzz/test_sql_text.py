@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
@@ -105,6 +105,7 @@ def test_statements(table: deltasql.Table, text: str, params: Any, dialect: str)
     changed_text(["name", "x", "upper(name)", "x + 1"]),
     changed_text(["id = 1", "t.name LIKE 'a%'"], WORDS) | odd_values,
 )
+@example(value="x", where=10**400)
 def test_changes_of_rows(table: deltasql.Table, value: str, where: Any) -> None:
     for change in (
         lambda: table.update({"name": value}, where=where),

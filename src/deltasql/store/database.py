@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -189,13 +190,22 @@ def fetch(connection: Connection, name: str, params: Mapping[str, Any]) -> list[
     return connection.execute(queries()[name], params).fetchall()
 
 
+_UNKNOWN_OPTION = re.compile(r'invalid (connection option|URI query parameter:) "\w*"')
+
+
+def _without_quotations(text: str) -> str:
+    """Return libpq's message without what it quotes: that may be the password, or the whole connection string."""
+    if _UNKNOWN_OPTION.fullmatch(text):
+        return text
+    return re.sub('".*"', '"…"', text.replace('"="', "="), flags=re.DOTALL)
+
+
 def session_conninfo(dsn: str, config: Config) -> str:
     """Return the connection string with deltasql's session settings. Settings of the user take precedence."""
     try:
         given = conninfo_to_dict(dsn)
     except psycopg.ProgrammingError as error:
-        # The error must not contain the string, because a mistyped keyword may hold the password.
-        raise UsageError(f"invalid PostgreSQL connection string: {str(error).strip()}") from None
+        raise UsageError(f"invalid PostgreSQL connection string: {_without_quotations(str(error).strip())}") from None
     schema = config["postgres.schema"]
     timeout = milliseconds(config["transaction.timeout"])
     settings = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import reduce
 from typing import Any
 
@@ -38,6 +39,7 @@ from deltasql.engines.spark.dml.assignment import assigned
 from deltasql.engines.spark.dml.merge_pairs import NUMBER, MergeSource, Pairing
 from deltasql.engines.spark.row_shape import ddl
 from deltasql.engines.spark.sql_text import expression
+from deltasql.errors import ValidationError
 from deltasql.protocol.constraints import quoted
 from deltasql.protocol.schema import Json
 from deltasql.protocol.schema_fit import DEFAULT, GENERATED
@@ -73,7 +75,18 @@ def matching_row_ids(change: RowChange, target: DataFrame) -> DataFrame:
 
 def column(value: Any) -> Column:
     """Return an expression as a Column; a plain value becomes a literal."""
-    return value if isinstance(value, Column) else expression(value) if isinstance(value, str) else F.lit(value)
+    if isinstance(value, Column):
+        return value
+    return expression(value) if isinstance(value, str) else F.lit(_fitting(value))
+
+
+def _fitting(value: Any) -> Any:
+    """Return a whole number that Spark's long cannot hold as a decimal."""
+    if not isinstance(value, int) or -(2**63) <= value < 2**63:
+        return value
+    if abs(value) >= 10**38:
+        raise ValidationError("a whole number has at most 38 digits", value=value)
+    return Decimal(value)
 
 
 @dataclass(frozen=True, slots=True)
