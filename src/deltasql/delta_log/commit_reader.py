@@ -17,7 +17,7 @@ _find_end = json.JSONDecoder().raw_decode
 _SPACE = re.compile(r"[ \t\r\n]+")
 
 
-class Entry(NamedTuple):
+class CommitEntry(NamedTuple):
     """An action of a commit file, of a known kind or not, and the line where it begins."""
 
     line: int
@@ -25,7 +25,7 @@ class Entry(NamedTuple):
     body: Any
 
 
-def commit_entries(data: bytes, path: str) -> list[Entry]:
+def commit_entries(data: bytes, path: str) -> list[CommitEntry]:
     """Return the actions of a commit file.
 
     Raises:
@@ -35,7 +35,7 @@ def commit_entries(data: bytes, path: str) -> list[Entry]:
         lines = [(n, _objects.decode(line)) for n, line in enumerate(data.splitlines(), start=1) if line.strip()]
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         lines = list(_scattered(data, path))
-    return [Entry(n, kind, body) for n, entry in lines for kind, body in entry.items() if body is not None]
+    return [CommitEntry(n, kind, body) for n, entry in lines for kind, body in entry.items() if body is not None]
 
 
 def commit_actions(data: bytes, path: str) -> Iterator[Action]:

@@ -55,7 +55,8 @@ _ADVICE = {
     "40P01": "the transaction was rolled back because of a deadlock: retry it",
     "40001": "the transaction could not be serialised: retry it",
     "42501": "this account lacks a privilege. Reading needs the role deltasql_reader, writing deltasql_writer and "
-    "publishing deltasql_mirror, which the owner of the lake can GRANT; the rest needs the owner",
+    "publishing deltasql_mirror (`deltasql init --roles` creates them, and the owner of the lake can GRANT them); the "
+    "rest needs the owner",
     "42P01": "the deltasql tables are missing, or this account may not see them: the owner of the database runs "
     "`deltasql init`, or gives the account the role deltasql_reader or deltasql_writer",
     "42883": "the deltasql functions are missing: run `deltasql migrate`",
