@@ -106,7 +106,8 @@ def test_listings(lake: deltasql.Lake, make_table: Make, run: Callable[..., str]
     shown = json.loads(run("show", table.name, "--json"))
     assert shown["columns"]["id"] == "int64"
     assert (shown["files"], shown["bytes"], shown["partition_columns"]) == (2, 200, ["day"])
-    assert "id" in (columns := run("show", table.name))
+    columns = run("show", table.name)
+    assert "int64" in columns
     assert "\\n" not in columns
 
     history = json.loads(run("history", table.name, "--json"))
